@@ -1,4 +1,4 @@
-"""What was measured of the GPUs of jobs, added to what is known of each."""
+"""Add what was measured of jobs' GPUs to the totals of each job."""
 
 import uuid
 from collections.abc import Mapping
@@ -9,8 +9,10 @@ from tenants.database.chunks import CHUNK, chunks
 
 
 def add_gpu_use(found: Mapping[uuid.UUID, tuple[int, int]], until: datetime) -> None:
-    """`found`: by job the GPU time that was measured, and how much of it was idle, in milli-GPU x
-    milliseconds. Called in a transaction that nobody else adds in meanwhile."""
+    """Add measurements up to `until`. Call this in a transaction that excludes other writers.
+
+    `found`: by job, the measured GPU time and its idle part, in milli-GPU x milliseconds.
+    """
     for some in chunks(sorted(found)):
         known = JobGpuUse.objects.in_bulk(some)
         there = set(Job.objects.filter(pk__in=some).order_by().values_list("pk", flat=True))

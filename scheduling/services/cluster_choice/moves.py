@@ -1,9 +1,9 @@
-"""Jobs that wait where Kant sent them go to another cluster where that gains them enough.
+"""Move waiting jobs that Kant placed on a cluster to another one, if that gains them enough.
 
-Of each cluster the engine is asked, on a copy of the state that this process keeps, or on one made
-of rows. A job goes by one guarded update, under the
-lease of the cluster that it leaves: whoever was about to place it there finds its version gone, and
-of a job that was placed nothing is changed.
+The engine is asked for each cluster, on a copy of the state that this process keeps or on one built
+from rows. A job moves by one guarded update under the lease of the cluster that it leaves: a
+scheduler that was about to place it there finds the job's version gone, and a placed job is left as
+it is.
 """
 
 import logging
@@ -49,22 +49,24 @@ from tenants.errors import DomainError, Invalid
 
 log = logging.getLogger(__name__)
 
-MOST = 100  # jobs that are looked at in a round, those that go first
-EVERY_S = 5.0  # at most so often
+MOST = 100  # jobs examined in one round, in queue order
+EVERY_S = 5.0  # at most this often
 SHARE = 0.05  # of a core, at most
 
-# The state of a cluster that this process keeps; None = it does not.
+# Returns the state of a cluster that this process keeps; None = it keeps none.
 Keeps = Callable[[Cluster], KeptState | None]
 
 
 def nothing_is_kept(_: Cluster) -> None:
-    """All is read from rows."""
+    """Keep no state: everything is read from rows."""
 
 
 def may_move() -> QuerySet[Job]:
-    """Jobs that wait for whichever cluster and never had a place: what a job has left behind where
-    it ran, its pods' history and often its checkpoints, stays with its cluster. One that waits for
-    others stays beside them."""
+    """Return jobs that wait for any cluster and never had a place.
+
+    What a job left where it ran (its pods' history, often its checkpoints) stays with that cluster,
+    and so does the job. A job that waits for others stays with them.
+    """
     waiting = Job.objects.filter(
         any_cluster=True, state__in=list(WAITING), held=False, attempt=0, after=[], after_ok=[]
     )
@@ -72,20 +74,23 @@ def may_move() -> QuerySet[Job]:
 
 
 def is_wanted(now: datetime) -> bool:
-    """Whether a job has waited for long enough to move, and there is anywhere to move to."""
+    """Whether a job has waited long enough to move, and there is another cluster."""
     waited = may_move().filter(submitted_at__lt=now - timedelta(seconds=MIN_STAY_S))
     return waited.exists() and Cluster.objects.count() > 1
 
 
 @dataclass(slots=True)
 class Mover:
-    """One process has one; two of them do no harm. `rest_until`: of the monotonic clock."""
+    """Moves jobs; each process has one, and two do no harm.
+
+    `rest_until`: by the monotonic clock.
+    """
 
     keeps: Keeps = nothing_is_kept
     rest_until: float = 0.0
 
     def turn(self) -> bool:
-        """Look at who waits, where it is time to. Returns whether jobs wait that may move."""
+        """Look at waiting jobs if it is time to. Return whether any job may move."""
         if not may_move().exists():
             return False
         if time.monotonic() >= self.rest_until:
@@ -97,7 +102,7 @@ class Mover:
 
 
 def move_waiting(now: datetime, keeps: Keeps = nothing_is_kept) -> list[Job]:
-    """Move each job that gains enough; returns those that went, as they were."""
+    """Move each job that gains enough; return those that moved, as they were before."""
     active = list(Cluster.objects.filter(is_active=True).order_by("name"))
     jobs = list(
         may_move()
@@ -122,12 +127,15 @@ def move_waiting(now: datetime, keeps: Keeps = nothing_is_kept) -> list[Job]:
 def move(
     job: Job, to: Cluster, chosen: ClusterChosen, outlooks: Sequence[ClusterOutlook], now: datetime
 ) -> bool:
-    """Send a job to another cluster; False where somebody changed or placed it since it was read,
-    or the cluster takes no such jobs any more."""
+    """Send a job to another cluster.
+
+    Returns False if somebody changed or placed it since it was read, or if the cluster no longer
+    takes such jobs.
+    """
     left = job.cluster
     told = document_of(chosen, outlooks, now, (job.chosen or {"moves": 0})["moves"] + 1)
     with transaction.atomic():
-        # Whoever decides there begins with this row and holds it while it writes.
+        # The scheduler there locks this row first and holds it while it writes.
         hold_all(left.pk)
         as_read = may_move().filter(pk=job.pk, version=job.version, cluster=left, state=job.state)
         if not Cluster.objects.filter(pk=to.pk, is_active=True, takes_any=True).exists():
@@ -168,7 +176,7 @@ def move(
 
 
 def _awaited(jobs: Sequence[Job]) -> set[str]:
-    """Jobs for which open jobs beside them wait, by their ids or those of their arrays."""
+    """Return those of these jobs that other open jobs wait for, by job or array id."""
     clusters = {job.cluster_id for job in jobs}
     rows = Job.objects.filter(cluster__in=clusters, state__in=list(OPEN))
     rows = rows.exclude(after=[], after_ok=[])
@@ -178,7 +186,7 @@ def _awaited(jobs: Sequence[Job]) -> set[str]:
 
 
 def _look(job: Job, asked: dict[int, "_AskedCluster"], now: datetime) -> bool:
-    """Ask about one job on all clusters, and move it where it gains enough."""
+    """Ask all clusters about one job, and move it if it gains enough."""
     question = _Question(job, now)
     at_home = asked.get(job.cluster_id)
     here = at_home.of_waiting(question) if at_home else _inactive(job)
@@ -222,19 +230,21 @@ class _Question:
 
 
 class _AskedCluster:
-    """Questions about one cluster, each to a state that decides for all that wait there first. Who
-    goes there stays in it, so that no two are sent to the same place."""
+    """Answers questions about one cluster, with a state in which its own waiting jobs go first.
+
+    A job that moves there stays in that state, so that no two jobs are sent to the same places.
+    """
 
     def __init__(self, cluster: Cluster, now: datetime, keeps: Keeps) -> None:
         self.cluster, self._now, self._keeps = cluster, now, keeps
         self._silent = silence(cluster, now)
-        # Who waits here leaves as soon as another cluster can run it.
+        # A job that waits here leaves as soon as another cluster can run it.
         self._closed = "" if cluster.takes_any else "takes only jobs that name it"
         self._installed = Installed(cluster)
         self._states: dict[str, SchedulerState] = {}
 
     def of_waiting(self, question: _Question) -> ClusterOutlook:
-        """Of a job that waits here."""
+        """Return the outlook of a job that waits here."""
         job = question.job
         if self._silent or self._closed:
             return self._outlook(question, silent=self._silent or self._closed)
@@ -257,7 +267,10 @@ class _AskedCluster:
         return self._outlook(question, start_at=start_at, why=why)
 
     def of_new(self, question: _Question) -> ClusterOutlook:
-        """Of a job that waits elsewhere. One that would start is in the state from now on."""
+        """Return the outlook of a job that waits elsewhere.
+
+        A job that would start stays in the state.
+        """
         if self._silent:
             return self._outlook(question, silent=self._silent)
         if self._closed:
@@ -285,7 +298,7 @@ class _AskedCluster:
         return self._outlook(question, start_at=tried.start_at, why=why)
 
     def forget(self, question: _Question) -> None:
-        """The job is not here, or not any more."""
+        """Remove the job from the states: it is not here, or no longer."""
         for state in self._states.values():
             if question.id in state.jobs:
                 run_cycle(state, [JobEnded(question.id)], self._at(state))

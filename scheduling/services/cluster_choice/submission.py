@@ -1,5 +1,7 @@
-"""The cluster of a new job that names none: chosen by sums of rows, so that no request waits for a
-cluster or for the engine."""
+"""Choose the cluster of a new job that names none.
+
+The choice uses sums of rows, so that no request waits for a cluster or for the engine.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -17,20 +19,23 @@ from tenants.errors import Invalid
 
 
 class ClusterChooser:
-    """Chooses for the jobs of one request, which come one behind the other."""
+    """Chooses for the jobs of one request, one after another."""
 
     def __init__(self, clusters: Sequence[Cluster], now: datetime) -> None:
         self._clusters, self._now = clusters, now
         self._facts = SupplyFacts([cluster.pk for cluster in clusters])
 
     def choose(self, spec: JobSpec, refused: Mapping[str, str]) -> ChosenForJob:
-        """`refused`: why it cannot run on clusters at all, by name; of one at least that is not
-        known."""
+        """Choose a cluster for a job.
+
+        `refused`: by name of a cluster, why the job can never run there. At least one cluster must
+        not be in it.
+        """
         asked = asked_of(spec)
         now = self._now.timestamp()
         outlooks = self._outlooks(spec, asked, refused)
         chosen = choose(outlooks, now)
-        assert chosen is not None  # one is not refused
+        assert chosen is not None  # at least one cluster is not refused
         cluster = next(c for c in self._clusters if c.name == chosen.name)
         times = 1 if spec.job.array is None else spec.job.array.count
         self._facts.promise(cluster.pk, spec.pod_sets, times)
@@ -51,7 +56,7 @@ class ClusterChooser:
                 )
             supply = self._facts.supply(cluster.pk, asked, spec.job.priority)
             found[cluster.name] = estimate(asked, supply, by_quota)
-        # When running jobs end is only read where it has to wait for them.
+        # The ends of running jobs are read only if the job has to wait for them.
         waits = not any(each.starts_now for each in found.values())
         outlooks = []
         for cluster in self._clusters:
@@ -76,7 +81,7 @@ class ClusterChooser:
 
 
 def asked_of(spec: JobSpec) -> PodsOfJob:
-    """The network level of a job stands with it, or with its only pod set."""
+    """Return what a job asks for. Its network level is its own, or that of its first pod set."""
     first = spec.pod_sets[0]
     required = spec.job.required_level or first.required_level
     level = required or spec.job.preferred_level or first.preferred_level
@@ -84,13 +89,13 @@ def asked_of(spec: JobSpec) -> PodsOfJob:
 
 
 def _lacks_label(cluster: Cluster, selector: Mapping[str, str]) -> str:
-    """Why the cluster is not one that the selector means; "" = it is."""
+    """Return why the selector does not match the cluster; "" = it does."""
     missing = [f"{n}={v}" for n, v in selector.items() if cluster.labels.get(n) != v]
     return f"Cluster “{cluster.name}” lacks the label {missing[0]}." if missing else ""
 
 
 def refuse_on(installed: Installed, spec: JobSpec) -> None:
-    """Raises Invalid where a job can never run on a cluster."""
+    """Raise Invalid if a job can never run on a cluster."""
     cluster = installed.cluster
     if lack := _lacks_label(cluster, spec.job.cluster_selector):
         raise Invalid.field("cluster_selector", lack)
@@ -99,7 +104,7 @@ def refuse_on(installed: Installed, spec: JobSpec) -> None:
 
 
 def refuse_everywhere(faults: Mapping[str, Invalid]) -> Invalid:
-    """One refusal for what each cluster refuses, with the faults of the first by name."""
+    """Return one refusal for what every cluster refuses, with the field errors of the first."""
     first = next(iter(faults.values()))
     if len(faults) == 1:
         return first

@@ -11,7 +11,7 @@ from scheduling.models import Cluster
 
 @dataclass(frozen=True, slots=True)
 class ChosenForJob:
-    """A cluster, why, and what was known of each."""
+    """The chosen cluster, why, and what was known of each cluster."""
 
     cluster: Cluster
     chosen: ClusterChosen
@@ -21,7 +21,7 @@ class ChosenForJob:
 def document_of(
     chosen: ClusterChosen, outlooks: Sequence[ClusterOutlook], now: datetime, moves: int = 0
 ) -> dict[str, Any]:
-    """The column `cluster_choice` of a job. `moves`: how often it has moved so far."""
+    """Return the `cluster_choice` column of a job. `moves`: how often it has moved so far."""
     return {
         "cluster": chosen.name,
         "summary": chosen.summary,

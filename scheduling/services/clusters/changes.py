@@ -31,8 +31,10 @@ FIELDS = (
 def create_cluster(
     actor: User, name: str, values: Mapping[str, Any], *, source: str, dry_run: bool = False
 ) -> Cluster:
-    """A cluster by its name and some of FIELDS (`access` is required). Raises NotAllowed,
-    Invalid naming the field, Conflict."""
+    """Create a cluster from its name and some of FIELDS (`access` is required).
+
+    Raises NotAllowed, Invalid naming the field, Conflict.
+    """
     _operators_only(actor)
     cluster = Cluster(name=name, **{f: values[f] for f in FIELDS if f in values})
     _check(cluster)
@@ -49,8 +51,10 @@ def create_cluster(
 def change_cluster(
     actor: User, cluster: Cluster, values: Mapping[str, Any], *, source: str, dry_run: bool = False
 ) -> Cluster:
-    """Change some of FIELDS. An inactive cluster takes no new jobs and is left alone. Raises
-    NotAllowed, Invalid naming the field, Conflict."""
+    """Change some of FIELDS. An inactive cluster takes no new jobs and is left alone.
+
+    Raises NotAllowed, Invalid naming the field, Conflict.
+    """
     _operators_only(actor)
     before = as_document(cluster)
     chosen = {f: values[f] for f in FIELDS if f in values}
@@ -58,7 +62,7 @@ def change_cluster(
         setattr(cluster, field, value)
     _check(cluster)
     with unit_of_work(dry_run):
-        # Only these columns: the scheduler writes its own beside them.
+        # Only these columns: the scheduler writes its own columns of the row.
         Cluster.objects.filter(id=cluster.pk).update(**chosen)
         audit.record(
             actor,
@@ -73,7 +77,7 @@ def change_cluster(
 
 
 def delete_cluster(actor: User, cluster: Cluster, *, source: str, dry_run: bool = False) -> None:
-    """Forget a cluster that never had a job; raises Conflict otherwise."""
+    """Delete a cluster that never had a job; raise Conflict if it had."""
     _operators_only(actor)
     with unit_of_work(dry_run):
         jobs = Job.objects.filter(cluster=cluster)
@@ -130,8 +134,11 @@ def _check(cluster: Cluster) -> None:
 
 
 def _access_faults(access: Any) -> list[FieldError]:
-    """The access document must name one way to reach the cluster; secrets stay in files, in folders
-    that the deployment allows."""
+    """Return the faults of an access document.
+
+    It must name one way to reach the cluster. Secrets stay in files, in folders that the deployment
+    allows.
+    """
     forms = [form for form in FORMS if form in access] if isinstance(access, dict) else []
     if len(forms) != 1:
         detail = 'Give one of {"kubeconfig": path}, {"server": address}, {"in_cluster": true}.'
@@ -151,13 +158,13 @@ def _access_faults(access: Any) -> list[FieldError]:
         try:
             check_written(access)
         except AccessRefused as error:
-            # Of a kubeconfig the fault may lie in what it names.
+            # In a kubeconfig, the fault may be in a file that it names.
             faults.append(FieldError(("access", error.field.partition(",")[0]), f"{error}."))
     return faults
 
 
 def _label_faults(labels: Any) -> list[FieldError]:
-    """Labels of a cluster are like those of a node."""
+    """Return the faults of a cluster's labels, which follow the rules of node labels."""
     if not isinstance(labels, dict) or not all(isinstance(v, str) for v in labels.values()):
         return [FieldError(("labels",), "Must be an object of texts by label.")]
     found = Faults()

@@ -1,8 +1,8 @@
-"""Which tenants plain pods may use: by the namespace that they are in, not by their own word.
+"""Which tenants plain pods may use: by their namespace, not by what they claim.
 
-Whoever may make pods in a namespace can give them any label. A namespace of a tenant serves that
-tenant and those below it; for any other the operators say in `namespace_tenants` of the cluster
-(docs/decisions/0052).
+Anyone who may create pods in a namespace can give them any label. So a tenant's namespace serves
+that tenant and those below it; for any other namespace, operators set the cluster's
+`namespace_tenants` (docs/decisions/0052).
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ FIELD = "namespace_tenants"
 
 
 def refusal(cluster: Cluster, tree: Tree, namespace: str, tenant: Tenant) -> str:
-    """Why plain pods of this namespace may not use the tenant, and what helps; "" = they may."""
+    """Return why pods of this namespace may not use the tenant, and what helps; "" = they may."""
     owner = tree.owner_of(namespace)
     if owner is not None:
         if owner in tree.above(tenant.pk):
@@ -39,8 +39,10 @@ def refusal(cluster: Cluster, tree: Tree, namespace: str, tenant: Tenant) -> str
 
 
 def only_tenant(cluster: Cluster, tree: Tree, namespace: str) -> str:
-    """The name of the tenant that pods of this namespace use if they name none: that whose
-    namespace it is, else the only one that they may use; "" = there is no such one."""
+    """Return the name of the tenant that pods of this namespace use if they name none.
+
+    That is the tenant whose namespace it is, or the only one that they may use; "" = there is none.
+    """
     owner = tree.owner_of(namespace)
     if owner is not None:
         return owner.name
@@ -49,7 +51,7 @@ def only_tenant(cluster: Cluster, tree: Tree, namespace: str) -> str:
 
 
 def faults(document: Any) -> Iterable[FieldError]:
-    """What is wrong with a cluster's `namespace_tenants`."""
+    """Yield the faults of a cluster's `namespace_tenants`."""
     if not isinstance(document, dict):
         yield FieldError((FIELD,), 'Must be an object: {"namespace": ["tenant", …]}.')
         return

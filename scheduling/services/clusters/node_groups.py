@@ -1,5 +1,7 @@
-"""What is wrong with the node groups of a cluster: what an autoscaler may add to it
-(scheduling/kube/translate/node_groups.py says what Kant makes of them)."""
+"""Check the node groups of a cluster: what an autoscaler may add to it.
+
+scheduling/kube/translate/node_groups.py says what Kant makes of them.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,10 +17,10 @@ from tenants.errors import FieldError, Path
 from tenants.models import GpuType
 
 FIELD, CLASS_FIELD = "node_groups", "provisioning_class"
-# As the definition of ProvisioningRequest has it.
+# As in the definition of ProvisioningRequest.
 CLASS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 MOST_GROUPS, MOST_NODES = 64, 10_000
-# Whole numbers of a group: from, to; all but `gpus` have to be there.
+# Whole numbers of a group, as (from, to); all but `gpus` are required.
 NUMBERS = {
     "gpus": (0, MAX_GPUS),
     "cpu_milli": (1, MAX_AMOUNT),
@@ -26,12 +28,12 @@ NUMBERS = {
     "max_nodes": (1, MOST_NODES),
 }
 FIELDS = ("gpu_type", *NUMBERS, "labels", "taints", "extended")
-# What an extended resource may not be: it has a field of its own.
+# Not allowed as extended resources: these have fields of their own.
 OWN = OWN_RESOURCES | dict.fromkeys(GPU_RESOURCES, "gpus")
 
 
 def faults(document: Any) -> Iterator[FieldError]:
-    """What is wrong with a cluster's `node_groups`."""
+    """Yield the faults of a cluster's `node_groups`."""
     if not isinstance(document, dict) or not all(isinstance(g, dict) for g in document.values()):
         yield FieldError((FIELD,), 'Must be an object: {name: {"gpu_type": …, "max_nodes": …}}.')
         return
@@ -49,7 +51,7 @@ def faults(document: Any) -> Iterator[FieldError]:
 
 
 def class_faults(name: str, document: Any) -> Iterator[FieldError]:
-    """What is wrong with a cluster's `provisioning_class` beside its `node_groups`."""
+    """Yield the faults of a cluster's `provisioning_class`, given its `node_groups`."""
     if name and not CLASS_NAME.fullmatch(name):
         detail = (
             "Must be the name of a class of ProvisioningRequests, e.g. "
@@ -124,8 +126,10 @@ def _amount(amount: int | str, at: Path, found: Faults) -> None:
 
 
 def _together(document: Mapping[str, Mapping[str, Any]], found: Faults) -> None:
-    """Of each node it must be plain to which group it belongs: else nobody knows how many more may
-    come."""
+    """Check that no node could belong to two groups.
+
+    Otherwise nobody knows how many more may come.
+    """
     total = sum(group["max_nodes"] for group in document.values())
     found.unless(total <= MOST_NODES, (FIELD,), f"At most {MOST_NODES} nodes in all groups.")
     for one, other in combinations(sorted(document), 2):

@@ -1,4 +1,4 @@
-"""Cordon and drain nodes, and take that back. The scheduler of the nodes carries it out."""
+"""Cordon and drain nodes, and lift such orders. The nodes' scheduler carries them out."""
 
 import uuid
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from tenants.services.transactions import unit_of_work
 
 CORDONED, DRAINS, UNCORDONED = "node.cordoned", "node.drained", "node.uncordoned"
 LATEST = timedelta(days=366)
-# A plan that some pod keeps from being carried out is given up then.
+# When a plan is given up that some pod keeps from being carried out.
 PLAN_WITHIN = timedelta(minutes=30)
 
 
@@ -34,10 +34,12 @@ def order_node(
     why: Why,
     dry_run: bool = False,
 ) -> NodeOrder:
-    """Place nothing on a node any more; with `drains` the pods of its jobs leave, from `evict_at`
-    on without waiting for their ends (None = they are waited for). Replaces what was ordered
-    before. Raises NotAllowed, NotFound, Invalid naming each field, Conflict where it is so
-    already."""
+    """Cordon a node; with `drains`, also let the pods of its jobs leave.
+
+    They leave from `evict_at` on without waiting for their ends; None = the drain waits for them.
+    Replaces an earlier order. Raises NotAllowed, NotFound, Invalid naming each field, Conflict if
+    the node already has this order.
+    """
     _operators_only(actor)
     _refuse([*why.faults(required=True), *time_faults(evict_at, drains=drains)])
     _known(cluster, node)
@@ -59,10 +61,12 @@ def empty_nodes(
     plan: uuid.UUID | None = None,
     dry_run: bool = False,
 ) -> list[NodeOrder]:
-    """Have all pods of jobs leave these nodes at once, which take jobs again by themselves when all
-    of them are empty, or `PLAN_WITHIN` later. All or nothing. `plan`: by which their orders are
-    known to belong together, None = a new one. Raises as `order_node` does, and Conflict where
-    something is ordered of one of them already."""
+    """Let all pods of jobs leave these nodes at once, all or nothing.
+
+    The nodes take jobs again by themselves when all of them are empty, or `PLAN_WITHIN` later.
+    `plan`: the id by which their orders belong together, None = a new one. Raises like
+    `order_node`, and Conflict if one of the nodes already has an order.
+    """
     _operators_only(actor)
     _refuse([*why.faults(required=True)])
     now, plan = timezone.now(), plan or uuid.uuid4()
@@ -90,9 +94,11 @@ def empty_nodes(
 def lift_order(
     actor: User, cluster: Cluster, node: str, *, why: Why, dry_run: bool = False
 ) -> NodeOrder:
-    """Let jobs come to a node again; a drain ends, and whoever has not been told to go stays.
-    Returns the order that there was. Raises NotAllowed, Invalid without a reason, NotFound,
-    Conflict where there is no order."""
+    """Let jobs use a node again. A drain ends; pods that have not been told to leave stay.
+
+    Returns the lifted order. Raises NotAllowed, Invalid without a reason, NotFound, Conflict if
+    there is no order.
+    """
     _operators_only(actor)
     _refuse([*why.faults(required=True)])
     with unit_of_work(dry_run):
@@ -109,14 +115,14 @@ def lift_order(
 def refuse_orders(
     cluster: Cluster, nodes: Sequence[str], *, drains: bool, evict_at: datetime | None
 ) -> None:
-    """Raises Conflict as `order_node` would of the first of these nodes that it refuses."""
+    """Raise Conflict if `order_node` would refuse any of these nodes, for the first of them."""
     found = {order.node: order for order in _orders_of(cluster, nodes)}
     for node in nodes:
         _refuse_again(found.get(node), node, drains=drains, evict_at=evict_at)
 
 
 def refuse_lifts(cluster: Cluster, nodes: Sequence[str]) -> None:
-    """Raises Conflict as `lift_order` would of the first of these nodes that it refuses."""
+    """Raise Conflict if `lift_order` would refuse any of these nodes, for the first of them."""
     found = {order.node for order in _orders_of(cluster, nodes)}
     for node in nodes:
         if node not in found:
@@ -124,12 +130,12 @@ def refuse_lifts(cluster: Cluster, nodes: Sequence[str]) -> None:
 
 
 def subject_of_node(cluster: str, node: str) -> str:
-    """How the audit trail names a node."""
+    """Return the name of a node in the audit trail."""
     return f"{cluster} / {node}"
 
 
 def time_faults(evict_at: datetime | None, *, drains: bool) -> Iterator[FieldError]:
-    """What is wrong with when pods would leave, of an order and of its preview."""
+    """Yield what is wrong with the time at which pods would leave, in an order or its preview."""
     if evict_at is not None and not drains:
         yield FieldError(("evict_at",), "Only a drain has a time. Leave it out, or drain the node.")
     if evict_at is not None and evict_at > timezone.now() + LATEST:
@@ -174,7 +180,7 @@ def _nothing_to_lift(node: str) -> Conflict:
 
 
 def _order(actor: User, order: NodeOrder, before: NodeOrder | None, why: Why) -> None:
-    """Write and record an order, in the place of the one before."""
+    """Write and record an order, replacing the one before."""
     if before is not None:
         order.pk, order.version = before.pk, before.version + 1
     drained = before if before and before.drains else None
@@ -186,7 +192,7 @@ def _order(actor: User, order: NodeOrder, before: NodeOrder | None, why: Why) ->
 
 
 def _pods_on(cluster: Cluster, node: str) -> int:
-    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+    # Of all clusters: filtered by cluster, SQLite walks through every job it ever had.
     live = Placement.objects.filter(node=node, state__in=LIVE_PLACEMENTS)
     return sum(of == cluster.pk for of in live.values_list("job__cluster_id", flat=True))
 

@@ -1,5 +1,7 @@
-"""Whole nodes that are freed at a time to come: ordered by an operator with what it may cost,
-called off, and carried out by a plan that is made anew then."""
+"""Orders to free whole nodes at a later time, within an approved cost.
+
+An operator places an order and may cancel it. A plan made anew at that time carries it out.
+"""
 
 import uuid
 from collections.abc import Iterator
@@ -20,16 +22,16 @@ from tenants.services import audit
 from tenants.services.audit import SCHEDULE, Why
 from tenants.services.transactions import unit_of_work
 
-# What is ordered for a time without an end is tried for so long, and a plan is made so often.
+# How long an order without an end is tried, and how often a plan is made.
 TRIED_FOR = timedelta(minutes=15)
 TRIED_EVERY = timedelta(minutes=1)
-KEPT = timedelta(days=30)  # since it was over
-ROUNDING_S = 1.0  # two plans of the same price may differ by it
+KEPT = timedelta(days=30)  # after it was over
+ROUNDING_S = 1.0  # two plans of the same price may differ by this much
 
 
 @dataclass(frozen=True, slots=True)
 class WholeNodes:
-    """What is wanted: `count` more whole nodes of a GPU model, or what a waiting job lacks."""
+    """The goal: `count` more whole nodes of a GPU model, or what a waiting job lacks."""
 
     gpu_model: str = ""
     count: int = 0
@@ -38,7 +40,7 @@ class WholeNodes:
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """What a plan may cost at most: GPU-seconds of work, and jobs that move."""
+    """The most that a plan may cost: GPU-seconds of work, and jobs that move."""
 
     lost_gpu_s: float
     moves: int
@@ -55,9 +57,11 @@ def order_plan(
     why: Why,
     dry_run: bool = False,
 ) -> PlanOrder:
-    """Have whole nodes freed at `starts_at`, or as soon after as the plan is within what is
-    approved, until `ends_at` (None = for `TRIED_FOR`). Raises NotAllowed, and Invalid naming each
-    field."""
+    """Have whole nodes freed at `starts_at`, or once the plan is within what is approved.
+
+    It is tried until `ends_at` (None = for `TRIED_FOR`). Raises NotAllowed, and Invalid naming each
+    field.
+    """
     _operators_only(actor)
     faults = [
         *why.faults(required=True),
@@ -85,8 +89,10 @@ def order_plan(
 
 
 def cancel_plan(actor: User, order: PlanOrder, *, why: Why, dry_run: bool = False) -> PlanOrder:
-    """Call an order off that is not carried out yet. Raises NotAllowed, Invalid without a reason,
-    Conflict where it is too late."""
+    """Cancel an order that is not carried out yet.
+
+    Raises NotAllowed, Invalid without a reason, Conflict if it is too late.
+    """
     _operators_only(actor)
     if faults := list(why.faults(required=True)):
         raise Invalid.fields(faults)
@@ -102,8 +108,10 @@ def cancel_plan(actor: User, order: PlanOrder, *, why: Why, dry_run: bool = Fals
 
 
 def carry_out_plans() -> int:
-    """Do what is due by now, and tell how far that is which was done; how many orders were
-    carried out or given up."""
+    """Carry out what is due, and update what is under way.
+
+    Returns how many orders were carried out or given up.
+    """
     now = timezone.now()
     for order in PlanOrder.objects.filter(state=PlanOrderState.MOVING).select_related("cluster"):
         _follow(order, now)
@@ -113,13 +121,13 @@ def carry_out_plans() -> int:
 
 
 def forget_old_plans() -> int:
-    """Delete orders that are over for long; returns how many."""
+    """Delete orders that have long been over; return how many."""
     _, deleted = PlanOrder.objects.filter(over_at__lt=timezone.now() - KEPT).delete()
     return deleted.get("scheduling.PlanOrder", 0)
 
 
 def beyond(order: PlanOrder, plan: Defragmentation) -> str:
-    """Why a plan is not what was approved; "" = it is."""
+    """Return why a plan exceeds what was approved; "" = it does not."""
     if not plan.reached:
         if order.job is not None:
             return "No plan makes room for the job."
@@ -133,7 +141,7 @@ def beyond(order: PlanOrder, plan: Defragmentation) -> str:
 
 
 def _try(order: PlanOrder, now: datetime) -> bool:
-    """Carry an order out if that is what was approved; give it up where its time is over."""
+    """Carry an order out if its plan is within what was approved; give up when time is over."""
     over = now >= order.ends_at
     plan: Defragmentation | None = None
     why = order.outcome or "Nothing could be tried in its time: Kant was away."
@@ -158,7 +166,7 @@ def _try(order: PlanOrder, now: datetime) -> bool:
 
 
 def _plan_now(author: User, order: PlanOrder) -> tuple[Defragmentation | None, str]:
-    """The plan as of now, and why it is not carried out."""
+    """Return the plan as of now, and why it is not carried out."""
     try:
         plan = defragmentation(
             author, order.cluster, gpu_model=order.gpu_model, nodes=order.count, job=order.job
@@ -169,7 +177,7 @@ def _plan_now(author: User, order: PlanOrder) -> tuple[Defragmentation | None, s
 
 
 def _carried_out(order: PlanOrder, plan: Defragmentation, now: datetime) -> str:
-    """Have the nodes of a plan emptied; why that was refused, "" = it was not."""
+    """Have the nodes of a plan emptied. Return why that was refused, "" = it was not."""
     assert order.author is not None
     if not plan.nodes:
         _close(order, PlanOrderState.DONE, now, "Nothing had to move: the nodes were free.")
@@ -192,7 +200,7 @@ def _carried_out(order: PlanOrder, plan: Defragmentation, now: datetime) -> str:
 
 
 def _follow(order: PlanOrder, now: datetime) -> None:
-    """Note who is kept on the nodes by a budget, until these take jobs again."""
+    """Note which jobs a disruption budget keeps on the nodes, until the nodes take jobs again."""
     tasks = tasks_of(NodeOrder.objects.filter(cluster=order.cluster_id, plan=order.pk))
     kept = sorted({there.job.name for task in tasks for there in task.jobs if there.kept_back})
     with unit_of_work(dry_run=False):
@@ -207,7 +215,7 @@ def _follow(order: PlanOrder, now: datetime) -> None:
             order.save(update_fields=["outcome"])
 
 
-# --- what all acts share --------------------------------------------------------------------------
+# --- shared ---------------------------------------------------------------------------------------
 def _operators_only(actor: User) -> None:
     if not actor.is_operator:
         raise NotAllowed("Only operators plan to move jobs of others.")
@@ -238,7 +246,7 @@ def _time_faults(starts_at: datetime, ends_at: datetime | None) -> Iterator[Fiel
 
 
 def _taken(order: PlanOrder, state: PlanOrderState) -> bool:
-    """Lock an order that is in this state; False where it is not any more."""
+    """Lock an order that is in this state; return False if it no longer is."""
     if not PlanOrder.objects.filter(pk=order.pk, state=state).update(state=F("state")):
         return False
     order.refresh_from_db()
@@ -251,7 +259,7 @@ def _close(order: PlanOrder, state: PlanOrderState, now: datetime, outcome: str)
 
 
 def _actor_of(order: PlanOrder) -> User:
-    """Its author; of one who was deleted the name."""
+    """Return the order's author; if deleted, a user with the same name."""
     return order.author or User(username=order.author_name)
 
 

@@ -1,8 +1,8 @@
-"""Where the queues lead that others' manifests name (`kai.scheduler/queue`,
-`kueue.x-k8s.io/queue-name`): a map of the cluster, which operators set.
+"""Where queue names in other systems' manifests lead: a map of the cluster, set by operators.
 
-A key is a name, or NAMESPACE/NAME for pods of one namespace. What has a slash behind it is
-TENANT/QUEUE, what has none another name of the map.
+Such names are `kai.scheduler/queue` and `kueue.x-k8s.io/queue-name`. A key is a name, or
+NAMESPACE/NAME for pods of one namespace. A value with a slash is TENANT/QUEUE; one without is
+another name of the map.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,9 @@ MOST_ENTRIES, MOST_OF_A_NAME = 1000, 253
 
 
 def target_of(queue_map: Mapping[str, str], namespace: str, name: str) -> tuple[str, str] | None:
-    """The tenant and the queue that a name means in a namespace; None = the map does not say."""
+    """Return the tenant and queue that a name means in a namespace; None = not in the map."""
     found = queue_map.get(f"{namespace}/{name}", queue_map.get(name))
-    for _ in queue_map:  # a map that was checked ends sooner
+    for _ in queue_map:  # a checked map ends sooner
         if found is None or "/" in found:
             break
         found = queue_map.get(found)
@@ -28,7 +28,7 @@ def target_of(queue_map: Mapping[str, str], namespace: str, name: str) -> tuple[
 
 
 def faults(document: Any) -> Iterator[FieldError]:
-    """What is wrong with a cluster's `queue_map`."""
+    """Yield the faults of a cluster's `queue_map`."""
     shape = 'Must be an object: {"name" or "namespace/name": "tenant/queue"}.'
     if not isinstance(document, dict) or len(document) > MOST_ENTRIES:
         yield FieldError((FIELD,), f"{shape} It has at most {MOST_ENTRIES} entries.")
@@ -55,7 +55,7 @@ def faults(document: Any) -> Iterator[FieldError]:
 
 
 def _loop(queue_map: Mapping[str, Any], name: str) -> list[str]:
-    """The names from this one back to it; [] where the way ends, or ends in another loop."""
+    """Return the names on the way from this one back to itself; [] = it does not lead back."""
     way, at = [name], queue_map.get(name)
     while isinstance(at, str) and at in queue_map and "/" not in at:
         way.append(at)

@@ -1,4 +1,4 @@
-"""Answers of one request or pass that are asked for once, refusals too."""
+"""Answers that one request or pass asks for once, refusals included."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class AskedOnce:
-    """Calls `ask` for a key the first time only; a refusal is raised again."""
+    """Calls `ask` only the first time for a key; a refusal is raised again each time."""
 
     def __init__(self) -> None:
         self._answers: dict[Hashable, Any] = {}

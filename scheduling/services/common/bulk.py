@@ -1,4 +1,4 @@
-"""Many rows written by one statement."""
+"""Write many rows by one statement."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -15,8 +15,9 @@ from psycopg.types.json import Jsonb
 from tenants.database import planned
 
 Statement = tuple[str, list[Any]]  # SQL and its parameters
-FEW = 32  # rows that PostgreSQL is told as JSON: each parameter costs more than what it says
-# By kind of column the types that it takes as they are: Django would look at each for nothing.
+FEW = 32  # up to this many rows go to PostgreSQL as JSON: a parameter costs more than its content
+# By kind of column, the Python types that need no conversion: Django would look at each value in
+# vain.
 _TAKEN: dict[type, tuple[type, ...]] = {
     models.BooleanField: (bool,),
     models.CharField: (str,),
@@ -30,26 +31,28 @@ _TAKEN: dict[type, tuple[type, ...]] = {
     models.BigAutoField: (int,),
 }
 _TAKEN_BY_POSTGRES = _TAKEN | {models.UUIDField: (UUID, str), models.DateTimeField: (datetime,)}
-# Whose words PostgreSQL reads, whatever the column.
+# Types whose str() PostgreSQL can read, whatever the column.
 _WORDS = frozenset({bool, datetime, float, int, str, UUID})
-_BETWEEN = "\0"  # no text may have it
+_BETWEEN = "\0"  # not allowed in any text
 
 
 class Write(Protocol):
-    """Rows of one table that are to be written; its length is how many."""
+    """Rows of one table to be written; its length is their number."""
 
     def __len__(self) -> int: ...
 
     def statement(self, where: str = "") -> Statement:
-        """What writes them on PostgreSQL; `where`: a condition, "" = in any case."""
+        """Return the PostgreSQL statement that writes them. `where`: a condition, "" = none."""
 
     def write(self) -> None:
-        """Write them. To be called in a transaction."""
+        """Write them. Must be called in a transaction."""
 
 
 def write_together(*writes: Write) -> None:
-    """Write all of these: on PostgreSQL by one statement, elsewhere by one for each, in their
-    order. None may change a row that another one writes. To be called in a transaction."""
+    """Write all of these: by one statement on PostgreSQL, elsewhere one by one in their order.
+
+    None may change a row that another one writes. Must be called in a transaction.
+    """
     filled = [one for one in writes if len(one)]
     if connection.vendor != "postgresql" or len(filled) < 2:
         for one in filled:
@@ -63,26 +66,28 @@ def write_together(*writes: Write) -> None:
 
 
 def cursor_for(writes: Sequence[Write]) -> CursorWrapper:
-    """To write these by their statements: of few rows the texts are the same time and again."""
+    """Return a cursor for their statements; those of few rows repeat, so they are prepared."""
     few = all(len(one) <= FEW for one in writes)
     return planned.cursor() if few else connection.cursor()
 
 
 def parts_of(statements: Sequence[Statement]) -> Statement:
-    """Statements as parts of one that follows them."""
+    """Return statements as parts of one that follows them."""
     parts = ", ".join(f"t{number} AS ({sql})" for number, (sql, _) in enumerate(statements))
     return parts, [value for _, values in statements for value in values]
 
 
 # --- new rows -------------------------------------------------------------------------------------
 class TableSql(NamedTuple):
-    """How rows of a table are written, worked out once. `insert`: SQL up to the values.
-    `insert_json`: SQL of one parameter, a list of objects."""
+    """The SQL that writes rows of a table, worked out once.
+
+    `insert`: SQL up to the values. `insert_json`: SQL with one parameter, a list of objects.
+    """
 
     fields: list[Any]
     columns: list[str]
-    places: dict[str, int]  # {attribute: where its column stands}
-    taken: list[tuple[type, ...]]  # by column
+    places: dict[str, int]  # {attribute: index of its column}
+    taken: list[tuple[type, ...]]  # types that need no conversion, by column
     into: str
     insert: str
     insert_json: str
@@ -108,7 +113,7 @@ def _sql(model: type[Model], with_ids: bool) -> TableSql:
 
 @cache
 def _taken(field: Any) -> tuple[type, ...]:
-    """The types that the column takes as they are."""
+    """Return the types that the column takes without conversion."""
     while field.remote_field is not None:
         field = field.target_field
     known = _TAKEN_BY_POSTGRES if connection.vendor == "postgresql" else _TAKEN
@@ -117,15 +122,17 @@ def _taken(field: Any) -> tuple[type, ...]:
 
 @cache
 def _kind(field: Any) -> str:
-    """What a column is for PostgreSQL, to be told with a parameter."""
+    """Return the column's PostgreSQL type, to be given with a parameter."""
     kind = str(field.rel_db_type(connection) if field.primary_key else field.db_type(connection))
-    # A cast to a shorter text would cut it off, where the column refuses it.
+    # A cast to a varchar would cut a longer text off; the column itself refuses it.
     return "text" if kind.startswith("varchar") else kind
 
 
 def _array(values: Sequence[Any]) -> Any:
-    """Values of a column as a parameter for `_kind[]`. psycopg, which asks for each value how it is
-    written, takes ten times as long."""
+    """Return the values of a column as one parameter for `_kind[]`.
+
+    psycopg looks up how to write each value, which takes ten times as long.
+    """
     if None in values or not _WORDS.issuperset(map(type, values)):
         return list(values)
     text = _BETWEEN.join(map(str, values))
@@ -137,7 +144,7 @@ def _array(values: Sequence[Any]) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """A value of a JSON column as a text, None = null."""
+    """Return a value of a JSON column as text; None = null."""
     if not isinstance(value, Jsonb):
         return value
     of = value.obj
@@ -145,11 +152,11 @@ def _json(value: Any) -> Any:
 
 
 class Rows:
-    """New rows of one table, written by one statement however many they are: on PostgreSQL from an
-    array for each column in which they differ, elsewhere by an INSERT that is prepared once.
+    """New rows of one table, written by one statement however many they are.
 
-    Most rows of many are almost equal. `bulk_create` prepares every column of every row anew; here
-    a row is prepared once, and of its copies only what differs.
+    On PostgreSQL they go as one array for each column in which they differ, elsewhere by an INSERT
+    that is prepared once. Most rows are almost equal. `bulk_create` prepares every column of every
+    row anew; here one row is prepared, and of its copies only what differs.
     """
 
     def __init__(
@@ -160,21 +167,24 @@ class Rows:
         over: Sequence[str] = (),
         changes: Sequence[str] = (),
     ) -> None:
-        """`with_ids`: the rows bring their ids along (`new_ids`), the table gives them none.
-        `over`: of a row that is there with the same in these columns, `changes` are changed."""
+        """`with_ids`: the rows bring their own ids (`new_ids`).
+
+        `over`: if a row with the same values in these columns exists, its `changes` columns are
+        updated.
+        """
         self._sql = _sql(model, with_ids)
         self._over = f" ON CONFLICT ({', '.join(over)}) DO UPDATE SET " if over else ""
         quoted = map(connection.ops.quote_name, changes)
         self._over += ", ".join(f"{column} = EXCLUDED.{column}" for column in quoted)
         self._rows: list[list[Any]] = []
-        # The proxy that Django names `connection` looks it up again for each attribute.
+        # Django's `connection` is a proxy that looks the real one up for each attribute.
         self._here = connections[DEFAULT_DB_ALIAS]
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def prepare(self, row: Model) -> list[Any]:
-        """The columns of an unsaved row, as the database takes them."""
+        """Return the columns of an unsaved row, as the database takes them."""
         prepared = list[Any]()
         for field, taken in zip(self._sql.fields, self._sql.taken, strict=True):
             value = getattr(row, field.attname)
@@ -184,14 +194,14 @@ class Rows:
         return prepared
 
     def add(self, prepared: Sequence[Any], **changes: Any) -> list[Any]:
-        """Add a copy of a prepared row with other values, by attribute; returns it."""
+        """Add a copy of a prepared row with other values, by attribute; return it."""
         row = list(prepared)
         self.change(row, **changes)
         self._rows.append(row)
         return row
 
     def change(self, row: list[Any], **changes: Any) -> None:
-        """Give a row that was added other values, by attribute."""
+        """Change values of a row that was added, by attribute."""
         sql = self._sql
         for name, value in changes.items():
             place = sql.places[name]
@@ -200,7 +210,7 @@ class Rows:
             row[place] = value
 
     def write(self) -> None:
-        """Insert all that were added. To be called in a transaction."""
+        """Insert all rows that were added. Must be called in a transaction."""
         if not self._rows:
             return
         with self._here.cursor() as cursor:
@@ -211,8 +221,10 @@ class Rows:
                 cursor.executemany(self._sql.insert + self._over, rows)
 
     def statement(self, where: str = "", returning: str = "") -> Statement:
-        """What inserts all that were added, on PostgreSQL; `returning`: columns that it tells of
-        each new row, "" = none."""
+        """Return the PostgreSQL statement that inserts all rows that were added.
+
+        `returning`: columns to return for each new row, "" = none.
+        """
         sql, rows, self._rows = self._sql, self._rows, []
         end = (f" WHERE {where}" if where else "") + self._over
         end += f" RETURNING {returning}" if returning else ""
@@ -242,12 +254,12 @@ class Rows:
 
 
 def _plain(value: Any) -> Any:
-    """What is no JSON as PostgreSQL reads it in there."""
+    """Return what is not JSON in a form that PostgreSQL reads."""
     return value.obj if isinstance(value, Jsonb) else str(value)
 
 
 def insert(rows: Sequence[Model]) -> None:
-    """Insert unsaved rows of one model; they do not learn their ids."""
+    """Insert unsaved rows of one model; the instances do not get their ids."""
     if rows:
         new = Rows(type(rows[0]))
         for row in rows:
@@ -256,14 +268,16 @@ def insert(rows: Sequence[Model]) -> None:
 
 
 class Ids:
-    """Ids for new rows of tables that count them. `ahead`: some that were asked for before, in
-    their order (`sql`)."""
+    """Ids for new rows of tables that count them.
+
+    `ahead`: ids that were reserved earlier by `sql`, in order.
+    """
 
     def __init__(self, ahead: Mapping[type[Model], Sequence[int]] | None = None) -> None:
         self._ahead = {model: [*ids] for model, ids in (ahead or {}).items()}
 
     def take(self, *wanted: tuple[type[Model], int]) -> list[list[int]]:
-        """So many of each of these tables; those that are missing are asked for, see `new_ids`."""
+        """Take so many ids for each of these tables; missing ones are reserved by `new_ids`."""
         here = [self._cut(model, count) for model, count in wanted]
         missing = [
             (model, count - len(ids)) for (model, count), ids in zip(wanted, here, strict=True)
@@ -271,7 +285,7 @@ class Ids:
         return [ids + more for ids, more in zip(here, new_ids(*missing), strict=True)]
 
     def left(self, model: type[Model]) -> list[int]:
-        """Those that were asked for and that no row will have."""
+        """Return the reserved ids that no row will have."""
         return self._cut(model, len(self._ahead.get(model, ())))
 
     def _cut(self, model: type[Model], count: int) -> list[int]:
@@ -281,16 +295,18 @@ class Ids:
 
     @staticmethod
     def sql(model: type[Model], count: str) -> Statement:
-        """SQL for an array of ids, on PostgreSQL; `count`: SQL for how many."""
+        """Return SQL for an array of ids on PostgreSQL; `count`: SQL for their number."""
         meta = model._meta
         told = "ARRAY(SELECT nextval(pg_get_serial_sequence(%s, %s)) FROM generate_series(1, "
         return f"{told}{count}))", [connection.ops.quote_name(meta.db_table), str(meta.pk.column)]
 
 
 def new_ids(*wanted: tuple[type[Model], int]) -> list[list[int]]:
-    """Ids for so many new rows of each of these tables, which count them. To be called in a
-    transaction that has written before: on SQLite it must have its turn, so that nobody else is
-    given the same."""
+    """Reserve ids for so many new rows of each of these tables, which count them.
+
+    Must be called in a transaction that has already written: on SQLite it then holds the write
+    lock, so that nobody else gets the same ids.
+    """
     found: list[list[int]] = [[] for _ in wanted]
     asked = [(place, model._meta, count) for place, (model, count) in enumerate(wanted) if count]
     if not asked:
@@ -316,11 +332,13 @@ def new_ids(*wanted: tuple[type[Model], int]) -> list[list[int]]:
     return found
 
 
-# --- rows that are there --------------------------------------------------------------------------
+# --- existing rows --------------------------------------------------------------------------------
 class Changed:
-    """New values for rows of one table, for each row its own: of `rows` each has its key and the
-    values of the columns `names`. None leaves the columns `kept` as they are; the columns `once`
-    are written where they are null only."""
+    """New values for existing rows of one table.
+
+    Each of `rows` has its key and the values of the columns `names`. None leaves a column in `kept`
+    as it is. Columns in `once` are written only where they are null.
+    """
 
     def __init__(
         self,
@@ -363,7 +381,7 @@ class Changed:
                 )
 
     def _values(self) -> list[list[Any]]:
-        """By column, as the database takes them."""
+        """Return the values by column, as the database takes them."""
         return [
             self._column(field, values)
             for field, values in zip(self._fields, zip(*self._rows, strict=True), strict=True)

@@ -1,4 +1,4 @@
-"""A process that a worker starts where there is work for it: `manage.py COMMAND --parent PID`."""
+"""A process that a worker starts when there is work for it: `manage.py COMMAND --parent PID`."""
 
 import ctypes
 import os
@@ -11,14 +11,14 @@ import time
 from django.conf import settings
 
 LOOK_S = 1.0
-PUTS_AWAY_S = 3.0  # a child that is between two steps has so long to end by itself
+PUTS_AWAY_S = 3.0  # how long a child that is between two steps may take to end by itself
 _PDEATHSIG = 1  # of prctl(2)
-_LIBRARY = ctypes.CDLL(None)  # looked up before a fork, after which little may be done
-NICE = 10  # whoever answers people goes first
+_LIBRARY = ctypes.CDLL(None)  # looked up before a fork, after which few calls are safe
+NICE = 10  # processes that answer people go first
 
 
 class WorkerChild:
-    """At most one at a time of a worker's own."""
+    """A child process of a worker, at most one at a time."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -30,7 +30,7 @@ class WorkerChild:
 
     def start(self) -> None:
         command = [sys.executable, str(settings.BASE_DIR / "manage.py"), self._command]
-        # A session of its own: Ctrl-C reaches Kant alone, with which the child then ends.
+        # A session of its own: Ctrl-C reaches only Kant, and the child ends with Kant.
         self._process = subprocess.Popen(
             [*command, "--parent", str(os.getpid())],
             stdin=subprocess.DEVNULL,
@@ -40,22 +40,26 @@ class WorkerChild:
 
 
 def is_gone(parent: int | None) -> bool:
-    """Asked in the child: whether who started it has ended. None: nobody did."""
+    """Whether the process that started this child has ended. None: nobody started it."""
     return parent is not None and os.getppid() != parent
 
 
 def ends_with(parent: int) -> None:
-    """In a child that the main thread of `parent` forked: the kernel ends it when that is gone,
-    however it went. (Where there is no prctl the child looks for itself, between its steps.)"""
+    """In a child forked by the main thread of `parent`: have the kernel kill it when that ends.
+
+    Without prctl, the child checks for itself between its steps.
+    """
     if sys.platform == "linux":
         _LIBRARY.prctl(_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # gone before the kernel was asked
+    if os.getppid() != parent:  # it ended before the kernel was asked
         os._exit(1)
 
 
 def watch(parent: int | None) -> None:
-    """In a child that any thread of a worker started, which may end before the worker does: end
-    within a moment of the worker, in the middle of whatever is done."""
+    """In a child that any thread of a worker started: end shortly after the worker, in mid-work.
+
+    That thread may end before the worker does.
+    """
 
     def look() -> None:
         while not is_gone(parent):

@@ -1,8 +1,8 @@
 """Who may act on a scope of a cluster: a lease row with a fencing token.
 
-A lease alone does not stop a scheduler that slept through its expiry, so every write transaction
-of a scheduler begins with `fence`: it fails once the token has moved on, and on PostgreSQL it
-holds the row until the transaction ends, so that nobody takes over in the middle of it.
+A lease alone does not stop a scheduler that slept through its expiry. So every write transaction of
+a scheduler begins with `fence`. It fails once the token has moved on, and on PostgreSQL it holds
+the row until the transaction ends, so that nobody takes over in the middle.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ class LeaseLost(Exception):
 class Lease:
     """The right of `holder` to write for a scope of a cluster until `expires_at`.
 
-    `asked_by`: another scheduler would take it over, "" = none would.
+    `asked_by`: another scheduler that wants to take it over, "" = none.
     """
 
     cluster_id: int
@@ -45,10 +45,10 @@ class Lease:
 def take_or_renew(
     cluster_id: int, holder: str, *, now: datetime, seconds: float, scope: str = WHOLE
 ) -> Lease | None:
-    """The lease of the scope for `holder`, renewed or taken when free; None if another has it.
+    """Renew the lease of the scope for `holder`, or take it if it is free; None = another has it.
 
-    The token grows with every change of holder. A holder that renews late keeps its token if
-    nobody took the lease in between: nobody else can have written. Holders are never reused.
+    The token grows with every change of holder. A holder that renews late keeps its token if nobody
+    took the lease in between: nobody else can have written. Holders are never reused.
     """
     SchedulerLease.objects.get_or_create(cluster_id=cluster_id, scope=scope)
     until = now + timedelta(seconds=seconds)
@@ -68,8 +68,10 @@ def take_or_renew(
 
 
 def renew(lease: Lease, *, now: datetime, seconds: float) -> Lease | None:
-    """The lease until `seconds` after `now`; None where it was lost or given back. Unlike
-    `take_or_renew` it never takes a lease that is free."""
+    """Renew the lease until `seconds` after `now`; None = it was lost or given back.
+
+    Unlike `take_or_renew`, never take a free lease.
+    """
     until = now + timedelta(seconds=seconds)
     rows = SchedulerLease.objects.filter(
         cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token, holder=lease.holder
@@ -81,8 +83,10 @@ def renew(lease: Lease, *, now: datetime, seconds: float) -> Lease | None:
 
 
 def fence(lease: Lease, **columns: Any) -> None:
-    """Call first in every write transaction; raises LeaseLost when the token has moved on.
-    `columns`: what else is written to its row."""
+    """Raise LeaseLost if the token has moved on. Call this first in every write transaction.
+
+    `columns`: what else to write to the lease's row.
+    """
     row = SchedulerLease.objects.filter(
         cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token, holder=lease.holder
     )
@@ -95,8 +99,10 @@ def lost(lease: Lease) -> LeaseLost:
 
 
 def write_fenced(lease: Lease, *writes: Write, **columns: Any) -> None:
-    """Write all of these, and `columns` of the row of the lease, as a transaction of their own; on
-    PostgreSQL one statement is enough of one. Raises LeaseLost."""
+    """Write all of these, and `columns` of the lease's row, in a transaction of their own.
+
+    On PostgreSQL one statement does it all. Raises LeaseLost.
+    """
     if connection.vendor != "postgresql":
         with transaction.atomic():
             fence(lease, **columns)
@@ -114,7 +120,7 @@ def write_fenced(lease: Lease, *writes: Write, **columns: Any) -> None:
 
 
 def fence_sql(lease: Lease, **columns: Any) -> Statement:
-    """`fence` as a part of a statement; it returns a row unless the token has moved on."""
+    """Return `fence` as a part of a statement; it returns a row unless the token has moved on."""
     meta, quote = SchedulerLease._meta, connection.ops.quote_name
     known = {field.name: field for field in meta.concrete_fields}
     fields = [known[name] for name in columns]
@@ -131,9 +137,12 @@ def fence_sql(lease: Lease, **columns: Any) -> Statement:
 
 
 def hold_all(cluster_id: int) -> None:
-    """Keep all schedulers of the cluster from writing until the transaction ends. Each begins with
-    a row of these, so that two transactions that change many jobs cannot wait for each other; who
-    needs several takes that of the wide scope first, as here."""
+    """Keep all schedulers of the cluster from writing until the transaction ends.
+
+    Every scheduler's transaction begins with one of these rows, so that two transactions that
+    change many jobs cannot deadlock. A transaction that needs several rows takes the wide scope's
+    first, as here.
+    """
     rows = SchedulerLease.objects.filter(cluster_id=cluster_id)
     scopes = rows.order_by().values_list("scope", flat=True)
     for scope in sorted(scopes, key=lambda name: (name != WIDE, name)):
@@ -149,8 +158,10 @@ def give_back(lease: Lease) -> None:
 
 # --- several schedulers of one cluster ------------------------------------------------------------
 def ask_for_share(cluster_id: int, holder: str, scopes: Sequence[str], now: datetime) -> None:
-    """Ask the scheduler that leads most of these scopes for one, if it leads two more than
-    `holder`; it hands it over when it renews. Asking is a wish: nothing depends on it."""
+    """Ask the scheduler with the most of these scopes for one, if it leads two more than `holder`.
+
+    It hands the scope over when it renews. This is only a wish: nothing depends on it.
+    """
     rows = SchedulerLease.objects.filter(
         cluster_id=cluster_id, scope__in=scopes, expires_at__gt=now
     ).order_by("scope")
@@ -167,8 +178,11 @@ def ask_for_share(cluster_id: int, holder: str, scopes: Sequence[str], now: date
 
 
 def hand_over(lease: Lease, now: datetime, seconds: float) -> None:
-    """Give the lease to the scheduler that asked for it. Whoever calls this has ended its session
-    of the scope; should the other one be gone, the lease expires and anybody may take it."""
+    """Give the lease to the scheduler that asked for it.
+
+    The caller has ended its session of the scope. If the other scheduler is gone, the lease expires
+    and anyone may take it.
+    """
     SchedulerLease.objects.filter(
         cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token, holder=lease.holder
     ).update(

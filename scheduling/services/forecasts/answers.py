@@ -1,8 +1,8 @@
-"""Answers what would happen: on states that are kept current, each question in its own process.
+"""Answer what-if questions from states that are kept current, each in its own process.
 
-A child of this process has the state as it is at that instant, and may change it: memory is shared
-until it is written to, so a copy costs milliseconds whatever the cluster holds. It is ended when
-nobody listens, or when it takes too long.
+A child of this process has the state of that instant and may change it: memory is shared until it
+is written to, so a copy costs milliseconds whatever the size of the cluster. The child is killed
+when nobody listens any more, or when it takes too long.
 """
 
 import gc
@@ -32,16 +32,16 @@ from scheduling.services.common.child import NICE, ends_with
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-FRESH_S = 1.0  # no answer is told of a state that is older
-LATELY_S = 60.0  # after which a state is made fresh only when somebody asks
+FRESH_S = 1.0  # no answer comes from an older state
+LATELY_S = 60.0  # after this, a state is refreshed only when somebody asks
 AT_ONCE = 2  # children that answer
-LONGEST_S = line.LONGEST_S  # that one may take
-LOOK_S = 0.02  # how soon is seen that a child has ended
+LONGEST_S = line.LONGEST_S  # that one child may take
+LOOK_S = 0.02  # how soon the end of a child is noticed
 
 
 @dataclass(slots=True)
 class _KeptState:
-    """A state, and when somebody used it and asked about it last, by the monotonic clock."""
+    """A state, and when it was last used and asked about, by the monotonic clock."""
 
     state: KeptState
     used_at: float
@@ -49,8 +49,11 @@ class _KeptState:
 
 
 class _Child(NamedTuple):
-    """`kept`: the state that it has, as of so many `changes`; through `found` it tells how that
-    goes on, where it had to find it out."""
+    """A process that answers one question.
+
+    `kept`: its state, as of the change counter `changes`. `found`: the pipe through which it
+    reports how that state continues, if it had to work that out.
+    """
 
     asked: Inquiry
     until: float
@@ -64,8 +67,10 @@ class OutOfTime(Exception):
 
 
 class WorkFailed(Exception):
-    """The process of some work did not end well; it has logged why, if it could. `cpu_s`: what it
-    took until then."""
+    """The process of some work failed; it has logged why, if it could.
+
+    `cpu_s`: the CPU time it took until then.
+    """
 
     def __init__(self, why: str, cpu_s: float) -> None:
         super().__init__(why)
@@ -73,17 +78,17 @@ class WorkFailed(Exception):
 
 
 class Answers:
-    """One process has one. Nothing of it touches the database but `keep`."""
+    """Keeps states and answers questions; one per process. Only `keep` touches the database."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._kept: dict[int, _KeptState] = {}
         self._waiting: deque[Inquiry] = deque()
         self._children: dict[int, _Child] = {}
-        self.wanted: set[int] = set()  # clusters that somebody asked about, and that are not kept
+        self.wanted: set[int] = set()  # clusters that somebody asked about and that are not kept
 
     def asked_lately(self) -> list[int]:
-        """The clusters that somebody asked about a moment ago."""
+        """Return the clusters that somebody asked about within LATELY_S."""
         before = time.monotonic() - LATELY_S
         return [pk for pk, kept in self._kept.items() if kept.asked_at > before]
 
@@ -92,8 +97,7 @@ class Answers:
         return list(self._kept)
 
     def keep(self, cluster: Cluster) -> KeptState | None:
-        """The state of a cluster, no older than a moment; None where it is divided, and shards
-        decide on it."""
+        """Return the current state of a cluster; None = it is divided, so its shards decide."""
         if policy_in_use(cluster.pk).shards:
             self._kept.pop(cluster.pk, None)
             return None
@@ -106,20 +110,19 @@ class Answers:
             self._kept[cluster.pk] = kept
             self.wanted.discard(cluster.pk)
             gc.collect()
-            gc.freeze()  # or the collector of a child would write to, and so copy, all of it
+            gc.freeze()  # otherwise a child's collector would write to, and so copy, all of it
         else:
             kept.used_at = time.monotonic()
             _refresh(kept.state)
         return kept.state
 
     def drop_unwanted(self) -> None:
-        """Forget the states that nobody used for long."""
+        """Forget states that nobody has used for long."""
         before = time.monotonic() - line.WANTED_S
         self._kept = {pk: kept for pk, kept in self._kept.items() if kept.used_at > before}
 
     def turn(self, timeout_s: float) -> None:
-        """Take in a question, if one comes in time, begin what can be begun, and look after what
-        was begun."""
+        """Take in a question, if one comes in time; start waiting ones, and look after children."""
         busy = self._children or self._waiting
         asked = self._desk.next(self._kept, LOOK_S if busy else timeout_s)
         if asked is not None:
@@ -189,9 +192,11 @@ class Answers:
 
     # --- other work ---------------------------------------------------------------------------
     def beside(self, work: Callable[[], T], most_s: int) -> tuple[T, float]:
-        """What this work finds, in a child, and the CPU seconds that it took, at most `most_s`;
-        questions are answered meanwhile. It must not use the database. Raises OutOfTime and
-        WorkFailed."""
+        """Run the work in a child; return its result and the CPU seconds it took, at most `most_s`.
+
+        Questions are answered meanwhile. The work must not use the database. Raises OutOfTime and
+        WorkFailed.
+        """
         read, write = os.pipe()
         parent = os.getpid()
         pid = os.fork()
@@ -232,8 +237,8 @@ def _tell(asked: Inquiry, said: bytes) -> None:
 
 
 def _take_over(child: _Child) -> None:
-    """What a child has found out, for who asks next, unless something has changed."""
-    with suppress(EOFError, OSError):  # it has ended
+    """Keep what a child found out for the next question, unless something has changed."""
+    with suppress(EOFError, OSError):  # the child has ended
         if child.found.poll(0):
             base = pickle.loads(child.found.recv_bytes())
             if child.kept.changes == child.changes:
@@ -241,7 +246,7 @@ def _take_over(child: _Child) -> None:
 
 
 def _answer(asked: Inquiry, state: KeptState, found: Connection) -> None:
-    """In the child, which ends with it."""
+    """Answer in the child, which ends with it."""
     try:
         gc.disable()
         question: Any = pickle.loads(asked.message.question)
@@ -250,7 +255,7 @@ def _answer(asked: Inquiry, state: KeptState, found: Connection) -> None:
             said = line.ANSWER + pickle.dumps(question.answer(state))
         except line.Away:
             said = line.NOBODY
-        if state.base is not base:  # told first: it is ended when who asked has gone
+        if state.base is not base:  # sent first: the child is killed once its asker is gone
             found.send_bytes(pickle.dumps(state.base))
         asked.answer(said)
     except BaseException:
@@ -260,7 +265,7 @@ def _answer(asked: Inquiry, state: KeptState, found: Connection) -> None:
 
 
 def _find(work: Callable[[], T], write: int, most_s: int) -> None:
-    """In the child, which ends with it."""
+    """Do the work in the child, which ends with it."""
     try:
         os.nice(NICE)
         resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s + 5))

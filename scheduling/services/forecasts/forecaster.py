@@ -1,4 +1,4 @@
-"""Works out the estimates of clusters, one after the other, within a share of a core."""
+"""Estimate when waiting jobs start, cluster by cluster, within a share of a core."""
 
 import logging
 import time
@@ -31,19 +31,19 @@ from scheduling.simulator.forecast.run_times import RunTimes
 log = logging.getLogger(__name__)
 
 SHARE = 0.05  # of a core, at most
-EVERY_S = 3.0  # at most so often
-AT_LEAST_S = 60.0  # and so often though nothing has changed: time has
-ENOUGH_S = 2.0  # of CPU time, after which runs ahead are as many as have to be
-MOST_S = 20.0  # of CPU time of one pass over a scope, after which runs ahead stop where they are
-HARD_S = 30.0  # after which the process of a pass is ended; one step of the engine may be as long
-SILENT = timedelta(seconds=120)  # one pass over a long queue takes as long as that
-NEW = timedelta(seconds=3)  # most jobs start sooner, and need no process that foretells it
+EVERY_S = 3.0  # at most this often
+AT_LEAST_S = 60.0  # at least this often, even if only time has passed
+ENOUGH_S = 2.0  # of CPU time, after which only the required runs ahead are made
+MOST_S = 20.0  # of CPU time for a pass over one scope, after which runs ahead stop where they are
+HARD_S = 30.0  # after which a pass is killed; one step of the engine can take that long
+SILENT = timedelta(seconds=120)  # a pass over a long queue takes that long
+NEW = timedelta(seconds=3)  # most jobs start sooner and need no forecast
 NO_SHARD = f"{FITS_NO_SHARD} When they do is not foretold."
 
 
 @dataclass(slots=True)
 class _KeptCluster:
-    """What is kept of a cluster between two passes; times of the monotonic clock in seconds."""
+    """What is kept of a cluster between two passes; times in seconds of the monotonic clock."""
 
     learned: Lessons
     signature: Any = None
@@ -53,16 +53,21 @@ class _KeptCluster:
 
 @dataclass(slots=True)
 class Forecaster:
-    """One process has one. `holder`: what it calls itself in the rows. `answers`: keeps the states
-    of clusters, and answers questions meanwhile; None = all is read anew, and nobody asks."""
+    """Makes the forecasts; one per process.
+
+    `holder`: its name in the rows. `answers`: keeps the states of clusters and answers questions
+    meanwhile; None = everything is read anew, and nobody asks.
+    """
 
     holder: str = field(default_factory=lambda: uuid.uuid4().hex)
     answers: Answers | None = None
     _known: dict[int, _KeptCluster] = field(default_factory=dict)
 
     def turn(self) -> int:
-        """A pass over each cluster whose turn it is; returns how many clusters have jobs that wait
-        and are this process's."""
+        """Make a pass over each cluster that is due.
+
+        Returns how many clusters with waiting jobs are this process's.
+        """
         wanted = 0
         for cluster in clusters_with_waiting():
             if not claim(cluster, self.holder, timezone.now()):
@@ -89,9 +94,11 @@ class Forecaster:
 
 
 def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None) -> float:
-    """One pass: note what has started, learn, run ahead and tell; returns CPU seconds of children.
-    Where nobody decides on the cluster, and where running ahead fails, what was told stays, as of
-    when it was."""
+    """Make one pass: note what has started, learn, run ahead and write; return CPU s of children.
+
+    If nobody schedules the cluster, or running ahead fails, the last estimates stay, as of their
+    time.
+    """
     began, beside = time.process_time(), 0.0
     note_starts(cluster)
     learned.catch_up()
@@ -135,14 +142,14 @@ def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None)
 
 
 def _nothing_known(cluster: Cluster, scope: str, now: float) -> Bands:
-    """Of a scope whose pass was ended."""
+    """Return estimates that say nothing, for a scope whose pass was killed."""
     jobs = Job.objects.filter(cluster=cluster, scope=scope, state__in=list(WAITING)).order_by()
     ids = (str(job_id) for job_id in jobs.values_list("id", flat=True))
     return Bands(now, 0, {}, dict.fromkeys(ids, bands.NO_TIME))
 
 
 def bands_from(begin: Callable[[], Ground], run_times: RunTimes, coming: Coming) -> Bands:
-    """Of the waiting jobs of a scope, by what its scheduler would be told at its start."""
+    """Estimate the waiting jobs of a scope, from what its scheduler would be told at its start."""
     began = time.process_time()
     until, most, ground = began + ENOUGH_S, began + MOST_S, begin()
     return bands_of(
@@ -157,7 +164,7 @@ def bands_from(begin: Callable[[], Ground], run_times: RunTimes, coming: Coming)
 
 
 def _known(cluster: Cluster, answers: Answers | None) -> Known | KeptState:
-    """What rows tell of the cluster now. Raises CannotTell."""
+    """Return what rows say of the cluster now. Raises CannotTell."""
     if why := standstill(cluster):
         raise CannotTell(why)
     kept = answers.keep(cluster) if answers is not None else None
@@ -165,7 +172,10 @@ def _known(cluster: Cluster, answers: Answers | None) -> Known | KeptState:
 
 
 def _ground_of(known: Known | KeptState, scope: str, now: float) -> Callable[[], Ground]:
-    """Which is made where the runs are, for it takes long; rows are read before."""
+    """Return a function that makes the ground for runs.
+
+    That takes long, so it is called in their process; rows are read here.
+    """
     if isinstance(known, KeptState):
         return partial(known.ground, now)
     return partial(ground_of, scene_at(known.facts(scope), now))
@@ -173,7 +183,7 @@ def _ground_of(known: Known | KeptState, scope: str, now: float) -> Callable[[],
 
 # --- whose turn it is -----------------------------------------------------------------------------
 def clusters_with_waiting() -> QuerySet[Cluster]:
-    """Active clusters on which a job has waited for a moment."""
+    """Return active clusters on which a job has waited longer than NEW."""
     waiting = Job.objects.filter(
         state__in=list(WAITING), submitted_at__lt=timezone.now() - NEW
     ).order_by()
@@ -183,15 +193,14 @@ def clusters_with_waiting() -> QuerySet[Cluster]:
 
 
 def signature_of(cluster: Cluster) -> tuple[Any, ...]:
-    """Changes whenever a job, a tenant, a quota, a queue or the policy does."""
+    """Return a value that changes with every job, tenant, quota, queue and policy."""
     jobs = Job.objects.filter(cluster=cluster, state__in=list(OPEN)).order_by()
     counted = jobs.aggregate(Count("id"), Sum("version"))
     return (*counted.values(), *look(cluster.pk).settings)
 
 
 def claim(cluster: Cluster, holder: str, now: datetime) -> bool:
-    """Say that this process forecasts for the cluster; False where another one that is alive
-    does."""
+    """Claim the forecasts of the cluster for this process; False = another live one has them."""
     Forecasting.objects.get_or_create(cluster=cluster)
     free = Q(holder=holder) | Q(alive_at__isnull=True) | Q(alive_at__lt=now - SILENT)
     rows = Forecasting.objects.filter(free, cluster=cluster)
@@ -199,11 +208,11 @@ def claim(cluster: Cluster, holder: str, now: datetime) -> bool:
 
 
 def let_go(holder: str) -> None:
-    """The process ends; another one may begin at once."""
+    """Give up all claims as the process ends; another may start at once."""
     Forecasting.objects.filter(holder=holder).update(alive_at=None)
 
 
 def is_wanted(now: datetime) -> bool:
-    """Whether a job waits on a cluster for which no process forecasts."""
+    """Whether a job waits on a cluster for which no process makes forecasts."""
     alive = Forecasting.objects.filter(alive_at__gte=now - SILENT).values("cluster_id")
     return clusters_with_waiting().exclude(pk__in=alive).exists()

@@ -1,4 +1,4 @@
-"""What is learned of a cluster from its rows: run times, arrivals, how true estimates were."""
+"""What is learned of a cluster from its rows: run times, arrivals, accuracy of estimates."""
 
 from datetime import datetime
 
@@ -17,8 +17,7 @@ from scheduling.simulator.forecast.run_times import Basis, RunTimes
 
 
 class Lessons:
-    """Kept as long as its process lives; `catch_up` reads what is new, and `run_times_now` what
-    ended runs took."""
+    """What its process has learned. `catch_up` reads what is new."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -33,7 +32,7 @@ class Lessons:
         self._learn_waits()
 
     def run_times_now(self, kept: KeptState | None) -> RunTimes:
-        """Those that the state which is kept of the cluster has learned, where there is one."""
+        """Return the run times that the kept state has learned; without one, read them here."""
         if kept is not None:
             return kept.run_times
         self._ended = learn_runs(self._run_times, self._cluster.pk, self._ended)
@@ -69,7 +68,7 @@ class Lessons:
 
 
 def _first_of(row: StartEstimate) -> ToldBand | None:
-    """What a job was told first."""
+    """Return what the job was told first."""
     if row.first_as_of is None or row.first_p10 is None or row.first_p90 is None:
         return None
     p10, p50, p90 = row.first_runs

@@ -1,5 +1,7 @@
-"""The process that forecasts, answers what would happen, and moves waiting jobs to other clusters:
-a child of the worker, because runs ahead take a core for seconds."""
+"""The process that forecasts, answers what-if questions, and moves jobs between clusters.
+
+It is a child of the worker, because runs ahead take a core for seconds.
+"""
 
 import logging
 import time
@@ -20,14 +22,17 @@ from tenants.outage import trouble_of
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-IDLE_S = 60.0  # after which, without a job that waits, the process ends
+IDLE_S = 60.0  # without waiting jobs, the process ends after this
 
 _child = WorkerChild("keep_forecasts")
 
 
 def start_if_wanted() -> None:
-    """Start the process where jobs wait and none forecasts for them, or may go elsewhere, or
-    somebody asks what would happen."""
+    """Start the process if it is wanted.
+
+    It is if jobs wait without forecasts, jobs may move elsewhere, or somebody asks a what-if
+    question.
+    """
     now = timezone.now()
     wanted = is_wanted(now) or moves.is_wanted(now) or any(map(line.is_wanted, _active()))
     if not _child.lives and wanted:
@@ -35,7 +40,7 @@ def start_if_wanted() -> None:
 
 
 def keep(parent: int | None) -> None:
-    """Forecast and answer until no job waits any more and nobody asks, or the parent is gone."""
+    """Forecast and answer until no job waits and nobody asks, or the parent is gone."""
     answers = Answers(line.open_desk())
     forecaster = Forecaster(answers=answers)
     mover = moves.Mover(partial(_kept_here, forecaster, answers))
@@ -49,7 +54,7 @@ def keep(parent: int | None) -> None:
             while (left := until - time.monotonic()) > 0:
                 answers.turn(left)
         except Error as error:
-            # What was told stays, with its time; the next turn connects anew.
+            # The last answers stay, with their time; the next turn reconnects.
             trouble = trouble_of(error)
             log.exception("a turn failed: %s", trouble.said if trouble else "a fault of Kant")
             connection.close()
@@ -59,7 +64,7 @@ def keep(parent: int | None) -> None:
 
 
 def _keep_states(forecaster: Forecaster, answers: Answers) -> int:
-    """Keep the states that somebody asks for fresh; returns how many there are."""
+    """Refresh the states that somebody asks for; return how many states there are."""
     answers.drop_unwanted()
     lately, kept = answers.asked_lately(), answers.clusters
     active = Cluster.objects.filter(is_active=True).order_by("pk")
@@ -73,7 +78,7 @@ def _keep_states(forecaster: Forecaster, answers: Answers) -> int:
 
 
 def _kept_here(forecaster: Forecaster, answers: Answers, cluster: Cluster) -> KeptState | None:
-    """The state of a cluster, unless another process keeps that."""
+    """Return the state of a cluster, unless another process has claimed it."""
     mine = claim(cluster, forecaster.holder, timezone.now())
     return answers.keep(cluster) if mine else None
 

@@ -1,4 +1,4 @@
-"""Writes of start estimates: what was told last and first, and when the job then started."""
+"""Write start estimates: the first and the last one of a job, and when it then started."""
 
 import uuid
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ FIRST = ("first_p10", "first_p90", "first_basis", "first_as_of", "first_runs")
 
 
 def write_estimates(found: Bands, calibration: Calibration) -> None:
-    """Tell these, calibrated, in short transactions; a job that is gone meanwhile is left out."""
+    """Write these estimates, calibrated, in short transactions; skip jobs that are gone."""
     ids = [*found.bands, *found.none]
     for chunk in chunks(ids, CHUNK):
         with transaction.atomic():
@@ -52,7 +52,7 @@ def _row(found: Bands, job_id: str, calibration: Calibration) -> StartEstimate:
 
 
 def note_starts(cluster: Cluster) -> int:
-    """Note the starts of jobs that were told an estimate; returns how many."""
+    """Note the starts of jobs that had an estimate; return how many."""
     rows = StartEstimate.objects.filter(
         job__cluster=cluster,
         started_at__isnull=True,

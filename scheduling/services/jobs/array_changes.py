@@ -1,6 +1,7 @@
-"""What people change of all waiting jobs of an array: hold, release, ask for something else.
+"""Changes of all waiting jobs of an array: hold, release, ask for something else.
 
-Each is one transaction over at most 10,000 rows. What has started or is over is left as it is.
+Each is one transaction over at most 10,000 rows. Jobs that have started or are over are left as
+they are.
 """
 
 import uuid
@@ -32,9 +33,9 @@ from tenants.services.transactions import unit_of_work
 
 
 def hold_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> selectors.JobArray:
-    """Keep all waiting jobs of an array from being started; they keep their places.
+    """Keep all waiting jobs of an array from being started; they keep their places in the queue.
 
-    Raises NotFound, NotAllowed, and Conflict when none of them waits or all that wait are held.
+    Raises NotFound, NotAllowed, and Conflict if none of them waits or all waiting ones are held.
     """
     first, _ = _may_change(actor, array_id)
     with unit_of_work(dry_run):
@@ -47,7 +48,7 @@ def hold_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> se
 
 
 def release_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> selectors.JobArray:
-    """Let all held jobs of an array be started again. Raises as `hold_array` does."""
+    """Let all held jobs of an array be started again. Raises like `hold_array`."""
     first, _ = _may_change(actor, array_id)
     with unit_of_work(dry_run):
         waiting = _lock_waiting(first)
@@ -63,7 +64,7 @@ def change_array(
 ) -> selectors.JobArray:
     """Change what all waiting jobs of an array ask for; `changes` as for `change_job`.
 
-    Raises NotFound, NotAllowed, Invalid naming each field, Conflict when none of them waits.
+    Raises NotFound, NotAllowed, Invalid naming each field, Conflict if none of them waits.
     """
     first, access = _may_change(actor, array_id)
     if not changes:
@@ -77,7 +78,7 @@ def change_array(
     kinds = list(members.order_by().values("queue", *LOOKED_AT).distinct())
     queue = queue_after(Submitter(actor, access), first.tenant, kinds, columns)
     with unit_of_work(dry_run):
-        # Who may wait for whom is asked first: it locks the cluster, as any change of a job does.
+        # Check the dependencies first: that locks the cluster, as any change of a job does.
         ids = [str(i) for i in members.values_list("id", flat=True)]
         check_dependencies(access, first.cluster_id, columns, (str(array_id), *ids))
         waiting = _lock_waiting(first)
@@ -88,7 +89,7 @@ def change_array(
 
 
 def _may_change(actor: User, array_id: uuid.UUID) -> tuple[Job, Access]:
-    """The first job of the array."""
+    """Return the first job of the array, if the actor may change it, and the actor's rights."""
     access = access_of(actor)
     first = selectors.first_of_array(actor, array_id)
     if not access.may_cancel(first.tenant_id, first.user_id):
@@ -99,14 +100,14 @@ def _may_change(actor: User, array_id: uuid.UUID) -> tuple[Job, Access]:
 
 
 def lock_array(first: Job) -> QuerySet[Job]:
-    """All jobs of the array of `first`, to be locked by reading them."""
+    """Return all jobs of the array of `first`; reading them locks them."""
     for cluster_id in clusters_of(first):
         hold_all(cluster_id)
     return Job.objects.select_for_update().filter(array_id=first.array_id).order_by("id")
 
 
 def clusters_of(first: Job) -> list[int]:
-    """On which the jobs of the array of `first` are: each may move while it waits."""
+    """Return the clusters with jobs of the array of `first`: each may move while it waits."""
     if not first.any_cluster:
         return [first.cluster_id]
     rows = Job.objects.filter(array_id=first.array_id).order_by("cluster_id")
@@ -114,7 +115,7 @@ def clusters_of(first: Job) -> list[int]:
 
 
 def _lock_waiting(first: Job) -> dict[uuid.UUID, bool]:
-    """{waiting job of the array: whether it is held}; raises Conflict when there is none."""
+    """Return {waiting job of the array: whether it is held}. Raises Conflict if there is none."""
     rows = lock_array(first).filter(state__in=list(WAITING))
     waiting = dict(rows.values_list("id", "held"))
     if not waiting:
@@ -131,7 +132,7 @@ def _change(
     columns: Mapping[str, Any],
     message: str = "",
 ) -> None:
-    """Change jobs whose rows are locked, and note it with each."""
+    """Change jobs whose rows are locked, and add an event to each."""
     now = timezone.now()
     events: list[JobEvent] = []
     for chunk in chunks(ids):
@@ -160,7 +161,7 @@ def _changed(actor: User, first: Job) -> selectors.JobArray:
 
 
 def _described(changes: Mapping[str, Any]) -> str:
-    """What all jobs of the array ask for now, e.g. “priority → 5”."""
+    """Return what the jobs now ask for, e.g. “priority → 5”."""
     return "; ".join(f"{name} → {_shown(value)}" for name, value in changes.items())
 
 

@@ -1,7 +1,7 @@
-"""Tell at once what a cluster could never run, judged by the projection of its nodes.
+"""Refuse at once what a cluster could never run, by the projection of its nodes.
 
-Only what is impossible even on the idle, healthy cluster is refused; everything subtler is the
-engine's verdict. A cluster whose nodes are not known yet refuses nothing.
+Only what is impossible even on the idle, healthy cluster is refused; everything subtler is left to
+the engine. A cluster whose nodes are not known yet refuses nothing.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,16 @@ from scheduling.services.jobs.validation import JobSpec
 from scheduling.services.policies.changes import policy_of
 from tenants.errors import FieldError, Invalid, Path
 
-# Nodes that are read first to see whether pod sets fit together, then three times as many again.
+# The first batch of nodes to read when checking whether pod sets fit together; each next batch is
+# three times what was read so far.
 FIRST_NODES = 64
 
 
 class Installed:
-    """What a cluster has, by the projection of its nodes; each read once, when it is asked for.
-    `pools`: where they were read before."""
+    """What a cluster has, by the projection of its nodes; each part is read once, when needed.
+
+    `pools`: GPU pools that were read before.
+    """
 
     def __init__(self, cluster: Cluster, pools: Mapping[str, Pool] | None = None) -> None:
         self.cluster = cluster
@@ -48,9 +51,10 @@ class Installed:
 
     @cached_property
     def without_gpus(self) -> dict[str, int] | None:
-        """The count of nodes without GPUs, and the most and the sum of their amounts, by the names
-        that Django gives them; None where jobs without GPUs may use others too, and while the
-        cluster is unknown."""
+        """How many nodes have no GPUs, and the maximum and sum of their amounts (Django's names).
+
+        None if jobs without GPUs may use other nodes, too, or the cluster is unknown.
+        """
         nodes = NodeRecord.objects.filter(cluster=self.cluster)
         allowed = to_policy(policy_of(self.cluster).document).cpu_jobs_on_gpu_nodes
         if allowed is not CpuJobs.NEVER or not nodes.exists():
@@ -70,8 +74,10 @@ class Installed:
 def refuse_what_never_fits(
     installed: Installed, spec: JobSpec, apart: str = "set gang to false"
 ) -> None:
-    """Raises Invalid with code NoMatchingGpuType or ExceedsCapacity. `apart`: how pods of a gang
-    are made to start one by one."""
+    """Raise Invalid with code NoMatchingGpuType or ExceedsCapacity if the job can never run.
+
+    `apart`: how to let the pods of a gang start one by one.
+    """
     cluster = installed.cluster
     if not spec.gpu_milli:
         _check_without_gpus(installed, spec, apart)
@@ -88,8 +94,11 @@ def refuse_what_never_fits(
 
 
 def _check_without_gpus(installed: Installed, spec: JobSpec, apart: str) -> None:
-    """There must be nodes that pods may use which take nothing from GPUs: one on which each pod
-    fits, and for a gang enough of them. Where they may use GPU nodes, too, the engine judges."""
+    """Raise Invalid if a job without GPUs does not fit the nodes without GPUs.
+
+    Each pod must fit on one of them, and a gang on all of them together. If such jobs may use GPU
+    nodes, too, the engine judges instead.
+    """
     cluster, has = installed.cluster, installed.without_gpus
     if has is None:
         return
@@ -119,7 +128,7 @@ def _check_without_gpus(installed: Installed, spec: JobSpec, apart: str) -> None
 
 
 def _check_one(cluster: Cluster, spec: JobSpec, index: int, choices: Mapping[str, Pool]) -> None:
-    """One pod must fit on some node of its models."""
+    """Raise Invalid if a pod fits on no node of its models."""
     pod_set = spec.pod_sets[index]
     names = _or(pod_set.gpu_models)
     if not choices:
@@ -136,10 +145,10 @@ def _check_one(cluster: Cluster, spec: JobSpec, index: int, choices: Mapping[str
 
 
 def _check_sum(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool], apart: str) -> None:
-    """A gang needs all its pods at once: per set of acceptable models, and in all."""
+    """Raise Invalid if a gang needs more GPUs at once than there are, by models or in all."""
     needs: dict[frozenset[str], int] = {}
     for s in spec.pod_sets:
-        # A share given by memory may be small; only its pod, not its sum, is judged here.
+        # A share given as memory may be small; only its pod is judged here, not the sum.
         milli = 0 if s.gpu_memory_mib else s.least * s.milli_per_pod
         key = frozenset(_acceptable(s, installed)) if s.gpus else frozenset()
         needs[key] = needs.get(key, 0) + milli
@@ -155,8 +164,10 @@ def _check_sum(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool], a
 
 
 def _check_together(installed: Installed, spec: JobSpec, apart: str) -> None:
-    """The pod sets of a gang must fit beside each other. Only as many nodes are read as that
-    takes."""
+    """Raise Invalid if the pod sets of a gang do not fit together.
+
+    Reads only as many nodes as it takes to find that they fit.
+    """
     job = JobRequest(
         *("", spec.job.tenant, 0.0, spec.pod_sets),
         kind=JobKind(spec.job.kind),
@@ -175,7 +186,7 @@ def _check_together(installed: Installed, spec: JobSpec, apart: str) -> None:
         if verdict is None:
             return
         more = 3 * len(empty.names)
-    # Of a pod set that does not even fit alone the scheduler tells why, and what would help.
+    # If a pod set does not even fit alone, the scheduler says why, and what would help.
     if verdict is not None and all(fits_when_empty(empty, job, s) for s in job.pod_sets):
         detail = f"{verdict.summary} Ask for fewer or smaller pods, or {apart}."
         raise _exceeds(("pod_sets",), detail)

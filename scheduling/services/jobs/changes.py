@@ -1,7 +1,7 @@
-"""What people change of a job while it waits: hold it, release it, ask for something else. Of one
-that runs, how long it may and is said to, and how many pods it has.
+"""Changes of a job: hold it, release it, or change what it asks for while it waits.
 
-`services.array_changes` does the same with all waiting jobs of an array.
+Of a running job, only how long it may run or is said to run, and how many pods it has.
+`services.jobs.array_changes` does the same for all waiting jobs of an array.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -38,19 +38,19 @@ from tenants.permissions import Access, access_of
 from tenants.services.transactions import unit_of_work
 from tenants.tree import Tree
 
-# What may be changed, and the column that holds it.
+# What may be changed, and its column.
 CHANGES = {name: f for name, f in fields_of(JobDocument).items() if f.change}
 COLUMNS = {name: field.column for name, field in CHANGES.items()}
 DEPENDENCIES = ("after", "after_ok")
 WHILE_IT_RUNS = tuple(n for n, f in CHANGES.items() if f.change and f.change.running)
-SIZED = ("gpu_milli", "first_pods", "first_gpu_milli")  # follow the counts of its pods
+SIZED = ("gpu_milli", "first_pods", "first_gpu_milli")  # follow from the counts of its pods
 
 
 def hold_job(actor: User, job: Job, *, access: Access | None = None, dry_run: bool = False) -> Job:
-    """Keep a waiting job from being started until it is released; it keeps its place. `access`: the
-    rights of the actor, where they were read before.
+    """Keep a waiting job from being started until it is released; it keeps its place in the queue.
 
-    Raises NotFound, NotAllowed, and Conflict when it does not wait or is held already.
+    `access`: the rights of the actor, if read before. Raises NotFound, NotAllowed, and Conflict if
+    it does not wait or is held already.
     """
     _may_change(access or access_of(actor), job)
     with unit_of_work(dry_run):
@@ -60,7 +60,7 @@ def hold_job(actor: User, job: Job, *, access: Access | None = None, dry_run: bo
 def release_job(
     actor: User, job: Job, *, access: Access | None = None, dry_run: bool = False
 ) -> Job:
-    """Let a held job be started again. `access` and what it raises as of `hold_job`."""
+    """Let a held job be started again. `access` and errors are those of `hold_job`."""
     _may_change(access or access_of(actor), job)
     with unit_of_work(dry_run):
         return _changed(actor, job, JobEventKind.RELEASED, {"held": False})
@@ -74,11 +74,11 @@ def change_job(
     access: Access | None = None,
     dry_run: bool = False,
 ) -> Job:
-    """Change what a job asks for; `changes` are names of COLUMNS, None = not wanted, and `pod_sets`
-    as `Resize` takes them. Of a job that runs, those in WHILE_IT_RUNS and `pod_sets` only.
-    `access` as of `hold_job`.
+    """Change what a job asks for.
 
-    Raises NotFound, NotAllowed, Invalid naming each field, Conflict when it is too late for them.
+    `changes` has names of COLUMNS (None = unset), and `pod_sets` as for `Resize`. Of a running job,
+    only those in WHILE_IT_RUNS and `pod_sets` may change. `access` as for `hold_job`. Raises
+    NotFound, NotAllowed, Invalid naming each field, Conflict if it is too late for a change.
     """
     access = access or access_of(actor)
     _may_change(access, job)
@@ -99,7 +99,7 @@ def nothing_to_change(*names: str) -> Invalid:
 
 
 def columns_of(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that `changes` set; raises Invalid naming each field that is wrong by itself."""
+    """Return the columns that `changes` set. Raises Invalid naming each field that is wrong."""
     faults = Faults()
     given = {name: v for name, v in changes.items() if v is not None}
     check_values(JobDocument, given, (), faults)
@@ -111,8 +111,7 @@ def columns_of(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_priority(job: Job, columns: Mapping[str, Any]) -> None:
-    """Raises Invalid where the columns ask for more priority than jobs of the tenant, or of the
-    cluster, may have."""
+    """Raise Invalid if the columns ask for a higher priority than the tenant or cluster allows."""
     if "priority" in columns:
         refuse_too_high(Tree(), job.tenant_id, columns["priority"])
         refuse_priority(job.cluster.job_rules, columns["priority"])
@@ -124,11 +123,10 @@ def queue_after(
     jobs: Collection[Mapping[str, Any]],
     columns: Mapping[str, Any],
 ) -> Queue | None:
-    """The queue into which the columns move some of the jobs, which are given by their queue and
-    LOOKED_AT; None = all stay where they are.
+    """Return the queue into which the columns move some of the jobs; None = all stay.
 
-    Raises Invalid where it, or the one that they stay in, does not allow what they ask for then,
-    and what `queue_to_enter` raises.
+    `jobs` are given by their queue and LOOKED_AT. Raises Invalid if the new queue, or the one they
+    stay in, does not allow what they ask for then, and whatever `queue_to_enter` raises.
     """
     asked = {name: columns[name] for name in LOOKED_AT if name in columns}
     moved = [job for job in jobs if columns.get("queue", job["queue"]) != job["queue"]]
@@ -146,17 +144,19 @@ def queue_after(
 def check_dependencies(
     access: Access, cluster_id: int, columns: Mapping[str, Any], jobs: Collection[str]
 ) -> None:
-    """Raises Invalid where `jobs` may not wait for what the columns name, Conflict where they are
-    not all on the cluster."""
+    """Raise Invalid if `jobs` may not wait for what the columns name.
+
+    Raises Conflict if the jobs are not all on the cluster.
+    """
     wanted = {name: columns[name] for name in DEPENDENCIES if name in columns}
     if any(wanted.values()):
-        hold_all(cluster_id)  # nobody moves to another cluster meanwhile
+        hold_all(cluster_id)  # no job moves to another cluster meanwhile
         if Job.objects.filter(id__in=jobs).exclude(cluster=cluster_id).exists():
             raise Conflict(
                 "Jobs wait for jobs beside them, and not all of these are on one cluster, or one "
                 "went to another just now. Change the jobs one by one."
             )
-        # Two changes that cross each other could close a cycle; this makes them take turns.
+        # Two changes at once could close a cycle; this makes them take turns.
         cluster = Cluster.objects.select_for_update().get(id=cluster_id)
         refuse_bad_dependencies(awaited_by(access, [wanted]), cluster, wanted)
         refuse_cycle(cluster_id, jobs, wanted)
@@ -178,8 +178,8 @@ def _changed(
     columns: Mapping[str, Any],
     sizes: Sequence[Mapping[str, Any]] = (),
 ) -> Job:
-    """One guarded update; the scheduler may be faster a few times, so look again."""
-    if sizes:  # two who resize a job that runs at once take turns
+    """Make one guarded update; read again as often as the scheduler wrote first."""
+    if sizes:  # two resizes of a running job take turns
         Job.objects.select_for_update().get(pk=job.pk)
     while True:
         facts = ["state", "version", "held", "pod_hold", "admitted_at", *SIZED]
@@ -189,12 +189,12 @@ def _changed(
         _refuse_past_limit(job, columns.get("run_limit_s"), now)
         resize = Resize(job, sizes)
         if sizes and not (resize or columns):
-            return job  # it has as many already
+            return job  # it already has that many
         changed = _described(job, columns) if kind == JobEventKind.CHANGED else ""
         message = "; ".join(filter(None, (resize.message, changed)))
         guarded = Job.objects.filter(id=job.pk, version=job.version)
-        # A step of the scheduler does not depend on how long the job may run, nor on how many pods
-        # it has then: neither stops the other.
+        # A step of the scheduler does not depend on the job's run limit or number of pods, so
+        # neither blocks the other.
         runs = JobState(job.state) in HOLDING
         values = {**columns, **resize.columns}
         if guarded.update(version=F("version") + (0 if runs else 1), **values):
@@ -213,7 +213,7 @@ def _changed(
     )
     ring_after_commit(job.cluster_id)
     job.refresh_from_db()
-    prefetch_related_objects([job], "pod_sets")  # as they are here, also where that is undone
+    prefetch_related_objects([job], "pod_sets")  # as they are here, even if this is rolled back
     return job
 
 
@@ -244,7 +244,7 @@ def _refuse_change(job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> 
 
 
 def _refuse_past_limit(job: Job, limit: float | None, now: datetime) -> None:
-    """A limit that has passed already would end the job at once."""
+    """Raise Invalid for a limit that has already passed: it would end the job at once."""
     if limit is None or job.admitted_at is None or JobState(job.state) not in HOLDING:
         return
     ran = (now - job.admitted_at).total_seconds()
@@ -254,7 +254,7 @@ def _refuse_past_limit(job: Job, limit: float | None, now: datetime) -> None:
 
 
 def _described(job: Job, columns: Mapping[str, Any]) -> str:
-    """What changes, e.g. “priority: 0 → 5”."""
+    """Return what changes, e.g. “priority: 0 → 5”."""
     names = {column: name for name, column in COLUMNS.items()}
     parts = [
         f"{names[column]}: {_shown(getattr(job, column))} → {_shown(value)}"

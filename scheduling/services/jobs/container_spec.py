@@ -1,4 +1,4 @@
-"""What can be wrong with the containers before and beside a pod's program. Pure."""
+"""Check the init containers and sidecars of a pod. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +36,7 @@ def check_containers(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
 def _check_part(
     item: Mapping[str, Any], part: int, amount: str, unit: str, at: Path, faults: Faults
 ) -> None:
-    """Containers have a part of what the pod asks for: it is what nodes and quotas count."""
+    """Check that containers use a part of what the pod requests: only that is counted."""
     whole = item.get(amount, 0)
     faults.unless(
         part <= whole,

@@ -1,6 +1,7 @@
-"""Which jobs a job waits for: they exist, run on its cluster, and do not wait for it in turn.
+"""Check which jobs a job waits for.
 
-The id of an array stands for all its jobs.
+They must exist, be on its cluster, and not wait for it in turn. The id of an array stands for all
+its jobs.
 """
 
 from collections import defaultdict
@@ -15,17 +16,21 @@ from tenants.database.chunks import chunks
 from tenants.errors import FieldError, Invalid
 from tenants.permissions import Access
 
-SEVERAL = 0  # instead of a cluster: the jobs of the array are on more than one
+SEVERAL = 0  # instead of a cluster: the array's jobs are on several
 SHOWN = 6  # jobs of a cycle that are named
-# A job that ended so will never have succeeded.
+# A job that ended like this will never succeed.
 UNSUCCESSFUL = TERMINAL - {JobState.SUCCEEDED}
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitedJobs:
-    """What a job waits for: “Job 1f…” or “Array 2c…”, where it is, the state in which it, or a
-    job of it, ended without success ("" = none), and how many
-    jobs did. `floats`: it may go to another cluster while it waits."""
+    """What a job waits for.
+
+    - `what`: “Job 1f…” or “Array 2c…”.
+    - `failed`: how it, or a job of it, ended without success; "" = it did not.
+    - `lost`: how many of its jobs did.
+    - `floats`: it may move to another cluster while it waits.
+    """
 
     what: str
     cluster: int
@@ -35,22 +40,22 @@ class AwaitedJobs:
 
 
 Known = Mapping[str, AwaitedJobs]
-Wanted = Mapping[str, Sequence[str]]  # {"after": ids, "after_ok": ids}, either may be missing
+Wanted = Mapping[str, Sequence[str]]  # {"after": ids, "after_ok": ids}; both optional
 
 
 def awaited_by(access: Access, wanted: Iterable[Wanted]) -> Known:
-    """The jobs and arrays that any of these wait for, of those that the user may see, by id."""
+    """Return, by id, the jobs and arrays that any of these wait for and that the user may see."""
     ids = list(dict.fromkeys(i for each in wanted for many in each.values() for i in many))
     known = _jobs(access, ids)
     return known | _arrays(access, [i for i in ids if i not in known])
 
 
 def refuse_bad_dependencies(known: Known, cluster: Cluster, wanted: Wanted) -> bool:
-    """Raises Invalid for ids that no job or array of the cluster has, or that the user may not see.
-    Returns whether any of them may go to another cluster while it waits: then it is asked again
-    by who holds the leases of this one (`lease.hold_all`).
+    """Raise Invalid for ids without a job or array on the cluster, or that the user may not see.
 
-    `known`: what it names, and maybe more (`awaited_by`).
+    Returns whether any of them may move to another cluster while it waits; if so, the caller must
+    ask again while it holds the leases of this cluster (`lease.hold_all`). `known`: at least what
+    is named in `wanted` (`awaited_by`).
     """
     faults = [
         FieldError((name, index), detail)
@@ -113,10 +118,10 @@ def _fault(cluster: Cluster, name: str, job_id: str, known: AwaitedJobs | None) 
 def refuse_cycle(
     cluster_id: int, goals: Collection[str], wanted: Mapping[str, Sequence[str]]
 ) -> None:
-    """Raises Invalid when the jobs `goals`, which are to wait for what is wanted, would by way of
-    others wait for themselves.
+    """Raise Invalid if the jobs `goals` would, through others, wait for themselves.
 
-    The caller holds the lock of the cluster's row: two changes that cross could close a cycle.
+    `wanted` is what they are to wait for. The caller holds the lock of the cluster's row, as two
+    changes at once could close a cycle.
     """
     rows = Job.objects.filter(cluster=cluster_id, state__in=list(OPEN))
     waits_for: dict[str, tuple[str, ...]] = {}
@@ -138,7 +143,7 @@ def refuse_cycle(
 
 
 def _way(waits_for: Mapping[str, Sequence[str]], start: str, goals: Collection[str]) -> list[str]:
-    """From `start` to the first of `goals`, both included; empty when none leads there."""
+    """Return the way from `start` to the first of `goals`, both included; [] = there is none."""
     came_from = {start: ""}
     todo = [start]
     while todo:

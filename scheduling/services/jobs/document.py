@@ -1,5 +1,5 @@
-"""The job document that a stored job stands for: the inverse of `services.job_spec` and of the rows
-that `services.orders` makes. Pure: it reads rows and asks nobody.
+"""The job document of a stored job: the inverse of `services.job_spec` and of the rows that
+`services.orders` makes. Pure: it reads rows and asks nobody.
 """
 
 from collections.abc import Iterable
@@ -22,12 +22,11 @@ from tenants.errors import Conflict
 
 
 def document_of(job: Job, given: Iterable[str] = ()) -> dict[str, Any]:
-    """What submits the same job again, without all that is assumed where nothing is said; of what
-    is `given` by its queue nothing is assumed (`queues.entry.given_to`).
+    """Return the document that submits the same job again, without defaults.
 
-    It is as the job is now, changed or held. A job of an array is one job, and its pods keep their
-    index. Raises Conflict for a job that Kant took up from a plain pod, and for one of which a
-    column cannot be read.
+    No default is assumed for what is `given` by its queue (`queues.entry.given_to`). The document
+    shows the job as it is now, changed or held. A job of an array is one job, and its pods keep
+    their index. Raises Conflict for a job of a plain pod, and for one with an unreadable column.
     """
     rows = list(job.pod_sets.all())
     if wrong := unreadable_request(job, rows):
@@ -66,7 +65,7 @@ def document_of(job: Job, given: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def document_of_array(first: Job, count: int, given: Iterable[str] = ()) -> dict[str, Any]:
-    """What submits the same array of `count` jobs again, all of them as the first one is now."""
+    """Return the document of an array: `count` jobs, all as the first one is now."""
     document = document_of(first, given)
     document["name"] = document["name"].removesuffix(f"-{first.array_index}")
     for item in document.get("pod_sets", [document]):
@@ -77,7 +76,7 @@ def document_of_array(first: Job, count: int, given: Iterable[str] = ()) -> dict
 
 
 def _pod_set_document(row: PodSet) -> dict[str, Any]:
-    """A pod set without its name."""
+    """Return a pod set without its name."""
     document = differing(PodSetDocument, vars(row), ("name",))
     if len(row.gpu_models) == 1:
         document[GPU_TYPE] = document.pop("gpu_types")[0]
@@ -85,5 +84,5 @@ def _pod_set_document(row: PodSet) -> dict[str, Any]:
 
 
 def _short(item: dict[str, Any]) -> dict[str, Any]:
-    """A pod set as it stands in a job that has no other."""
+    """Return a pod set as fields of a job that has no other."""
     return {REPLICAS if name == "count" else name: value for name, value in item.items()}

@@ -22,7 +22,7 @@ from tenants.services.transactions import unit_of_work
 
 @dataclass(frozen=True, slots=True)
 class ActTried:
-    """What would become of each of the jobs, in their order, and what it would do to all."""
+    """What would become of each of the jobs, in order, and the effects on all jobs."""
 
     acted: Sequence[Acted]
     effects: Effects
@@ -34,7 +34,7 @@ def try_on_jobs(
     act: JobAct,
     changes: Mapping[str, Any] | None = None,
 ) -> ActTried:
-    """Rehearse `act_on_jobs`; nothing is changed. Raises as that does."""
+    """Rehearse `act_on_jobs`; nothing is changed. Raises the same errors."""
     with unit_of_work(dry_run=True):
         acted = act_on_jobs(actor, ids, act, changes)
         jobs = [one.after for one in acted if one.after and one.refused is None]
@@ -45,7 +45,7 @@ def try_on_jobs(
 
 @dataclass(frozen=True, slots=True)
 class JobTried:
-    """What would become of a job, and what it would do to all."""
+    """What would become of a job, and the effects on all jobs."""
 
     job: Job
     effects: Effects
@@ -54,7 +54,7 @@ class JobTried:
 def try_on_job(
     actor: User, job_id: uuid.UUID, act: JobAct, changes: Mapping[str, Any] | None = None
 ) -> JobTried:
-    """As `try_on_jobs` of one job; raises also what refuses it."""
+    """Rehearse an act on one job like `try_on_jobs`; also raises what refuses it."""
     tried = try_on_jobs(actor, [job_id], act, changes)
     (one,) = tried.acted
     if one.refused is not None:
@@ -65,14 +65,14 @@ def try_on_job(
 
 @dataclass(frozen=True, slots=True)
 class ArrayTried:
-    """What would become of an array, and what it would do to all jobs."""
+    """What would become of an array, and the effects on all jobs."""
 
     array: JobArray
     effects: Effects
 
 
 def try_on_array(actor: User, array_id: uuid.UUID, act: Callable[[], JobArray]) -> ArrayTried:
-    """Rehearse an act on an array; nothing is changed. Raises as that does."""
+    """Rehearse an act on an array; nothing is changed. Raises the same errors."""
     with unit_of_work(dry_run=True):
         members = visible_jobs(actor).filter(array_id=array_id, state__in=list(OPEN))
         ids = list(members.order_by().values_list("pk", flat=True))
@@ -84,7 +84,7 @@ def try_on_array(actor: User, array_id: uuid.UUID, act: Callable[[], JobArray]) 
 
 
 def _told(jobs: Sequence[Job]) -> dict[str, JobSubmitted | None]:
-    """What a scheduler would be told of these jobs; None = they are over."""
+    """Return what a scheduler would be told of these jobs; None = they are over."""
     found: dict[str, JobSubmitted | None] = {str(job.pk): None for job in jobs}
     by_scope: dict[tuple[int, str], list[str]] = {}
     for job in jobs:
@@ -99,7 +99,7 @@ def _told(jobs: Sequence[Job]) -> dict[str, JobSubmitted | None]:
 
 @dataclass(frozen=True, slots=True)
 class JobsChange:
-    """These jobs are over (None), or wait or run as is told of them."""
+    """These jobs are over (None), or wait or run as `then` says."""
 
     then: Mapping[str, JobSubmitted | None]
 

@@ -1,4 +1,4 @@
-"""Jobs that a transaction takes in: who may still wait, and the rows that are written."""
+"""Take in new jobs in a transaction: who may still wait, and the rows to write."""
 
 import uuid
 from collections import Counter
@@ -17,15 +17,17 @@ from tenants.tree import Tree
 
 
 class WaitingRoom:
-    """How many jobs may still wait. To be made in the transaction that writes them: the rows of
-    limited tenants and queues are locked, each once and in one order, so that submissions that
-    cross each other count each other. `tree`: of the tenants of the orders, and all above them."""
+    """How many more jobs may wait. Make it in the transaction that writes the jobs.
+
+    It locks the rows of limited tenants and queues, each once and in one order, so that submissions
+    at the same time count each other. `tree`: the tenants of the orders, and all above them.
+    """
 
     def __init__(self, tree: Tree, orders: Collection[Order]) -> None:
         of = {order.tenant.pk for order in orders}
         above = {b.id for each in of for b in tree.above(each) if b.max_waiting is not None}
         self._tenants = {t.pk: t for t in _locked_tenants(above)} if above else {}
-        # What counts against a limit is all that is below.
+        # Everything below a tenant counts against its limit.
         self._tree = Tree() if self._tenants else tree
         named = {o.queue.pk for o in orders if _may_go_or_is_limited(o.queue)}
         if named:
@@ -35,8 +37,11 @@ class WaitingRoom:
         self._waiting = self._counted()
 
     def take(self, order: Order, more: int) -> None:
-        """Count `more` jobs that wait. Raises Conflict where they are too many for the tenant, one
-        above it or the queue, or the queue was closed or deleted meanwhile."""
+        """Count `more` waiting jobs.
+
+        Raises Conflict if they are too many for the tenant, one above it or the queue, or if the
+        queue has been closed or deleted meanwhile.
+        """
         limited = sorted(b.id for b in self._tree.above(order.tenant.pk) if b.id in self._tenants)
         for tenant_id in limited:
             below = self._tree.below(tenant_id)
@@ -51,7 +56,7 @@ class WaitingRoom:
         self._waiting[key] += more
 
     def _counted(self) -> Counter[tuple[int, str]]:
-        """Waiting jobs by (tenant, queue), of those that are limited."""
+        """Return the numbers of waiting jobs by (tenant, queue), of limited ones only."""
         limited = {q.tenant_id for q in self._queues.values() if q.max_waiting is not None}
         ids = limited.union(*(self._tree.below(tenant_id) for tenant_id in self._tenants))
         return waiting_in(ids) if ids else Counter()
@@ -63,12 +68,12 @@ def _locked_tenants(ids: Collection[int]) -> list[Tenant]:
 
 
 def _may_go_or_is_limited(queue: Queue) -> bool:
-    """A default queue cannot be deleted, and no submission looks at it where it has no limit."""
+    """A default queue cannot be deleted; without a limit, no submission needs to look at it."""
     return queue.pk is not None and (queue.name != DEFAULT_QUEUE or queue.max_waiting is not None)
 
 
 class NewJobs:
-    """Rows of new jobs, written together by one statement for each table, few of them by one."""
+    """Rows of new jobs, written by one statement for each table, or one in all if they are few."""
 
     def __init__(self) -> None:
         self._jobs, self._sets, self._events = Rows(Job), Rows(PodSet), Rows(JobEvent)
@@ -80,8 +85,10 @@ class NewJobs:
         self._events.add(self._events.prepare(event))
 
     def add_array(self, job: Job, sets: list[PodSet], event: JobEvent, count: int) -> datetime:
-        """`count` copies of a job. They stand in the queue by their index: each a microsecond after
-        the one before. Returns the time of the last."""
+        """Add `count` copies of a job; return the time of the last.
+
+        They stand in the queue by their index, each a microsecond after the one before.
+        """
         of_job, of_event = self._jobs.prepare(job), self._events.prepare(event)
         of_sets = [(row, self._sets.prepare(row)) for row in sets]
         at = job.submitted_at

@@ -1,4 +1,4 @@
-"""One act on many jobs that somebody chose, done or refused for each of them."""
+"""One act on many chosen jobs, done or refused for each of them."""
 
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -27,8 +27,11 @@ class JobAct(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """What became of one: `before` and `after` it, both None where there is none that the user may
-    see; `refused`: why nothing was done, None = it was done."""
+    """What became of one job: `before` and `after` the act.
+
+    Both are None if the user may see no such job. `refused`: why nothing was done, None = it was
+    done.
+    """
 
     id: uuid.UUID
     before: Job | None = None
@@ -44,11 +47,10 @@ def act_on_jobs(
     *,
     dry_run: bool = False,
 ) -> list[Acted]:
-    """Do it to each of the jobs, in their order; a job that refuses stops no other. `changes`: for
-    CHANGE, as `change_job` takes them.
+    """Do the act to each of the jobs, in order; a job that refuses does not stop the others.
 
-    Raises Invalid naming `ids` where there are none or too many of them, and naming `changes`
-    where they do not belong to the act.
+    `changes`: for CHANGE, as for `change_job`. Raises Invalid naming `ids` if there are none or too
+    many, and naming `changes` if they do not belong to the act.
     """
     ids = list(dict.fromkeys(ids))
     if not 1 <= len(ids) <= MOST_AT_ONCE:
@@ -69,7 +71,7 @@ def act_on_jobs(
 def _doing(
     actor: User, access: Access, act: JobAct, changes: Mapping[str, Any], dry_run: bool
 ) -> Callable[[Job], Job]:
-    """What does it to one job."""
+    """Return the function that does the act to one job."""
     how: dict[str, Any] = {"access": access, "dry_run": dry_run}
     match act:
         case JobAct.CANCEL:

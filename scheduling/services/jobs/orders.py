@@ -17,15 +17,17 @@ from tenants.models import GpuType, Queue, Tenant, User
 from tenants.selectors import known_gpu_types_hint
 from tenants.tree import Tree
 
-# By which the pods of an array find which of its jobs they are of.
+# Variables that tell the pods of an array which of its jobs they belong to.
 ARRAY_INDEX, ARRAY_COUNT = "KANT_ARRAY_INDEX", "KANT_ARRAY_COUNT"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A document that the cluster, the tenant and its queue accept. `choice`: why this cluster,
-    where the document names none. `awaits_movable`: it waits for jobs that may go to another
-    cluster until it is written."""
+    """A document that the cluster, the tenant and its queue accept.
+
+    `choice`: why this cluster, if the document names none. `awaits_movable`: until it is written,
+    it waits for jobs that may move to another cluster.
+    """
 
     spec: JobSpec
     tenant: Tenant
@@ -36,13 +38,13 @@ class Order:
 
 
 def jobs_of(order: Order) -> int:
-    """How many jobs are ordered."""
+    """Return how many jobs are ordered."""
     array = order.spec.job.array
     return 1 if array is None else array.count
 
 
 def refuse_inactive(tenant: Tenant) -> None:
-    """Raises Conflict for a tenant that takes no new jobs."""
+    """Raise Conflict for a tenant that takes no new jobs."""
     if not tenant.is_active:
         raise Conflict(
             f"Tenant “{tenant.name}” is not active and takes no new jobs. An operator can "
@@ -55,8 +57,11 @@ def known_gpu_types() -> list[str]:
 
 
 def refuse_anywhere(spec: JobSpec, tenant: Tenant, tree: Tree, gpu_types: Collection[str]) -> None:
-    """Raises Invalid for what is wrong on every cluster: a priority above the limit of the tenant,
-    a GPU type that is none of these, which are all there are."""
+    """Raise Invalid for what is wrong on every cluster.
+
+    That is a priority above the tenant's limit, or a GPU type that is not in `gpu_types`, which has
+    all.
+    """
     refuse_too_high(tree, tenant.pk, spec.job.priority)
     _refuse_unknown(spec, gpu_types)
 
@@ -78,8 +83,10 @@ def _refuse_unknown(spec: JobSpec, known: Collection[str]) -> None:
 def rows_of(
     actor: User | None, order: Order, at: datetime, **columns: Any
 ) -> tuple[Job, list[PodSet]]:
-    """The job and its pod sets, not yet written; `actor` None = Kant itself, `columns`: more of
-    the job's."""
+    """Return the job and its pod sets, not yet written.
+
+    `actor` None = Kant itself. `columns`: further columns of the job.
+    """
     spec = order.spec
     if (choice := order.choice) is not None:
         told = document_of(choice.chosen, choice.outlooks, at)

@@ -1,5 +1,7 @@
-"""What jobs may name on a cluster: tolerations, service accounts, annotations, labels, variables,
-priorities. Operators set it (`Cluster.job_rules`); a job that exists goes on as it is."""
+"""What jobs may name on a cluster, such as tolerations, service accounts and priorities.
+
+Operators set these rules (`Cluster.job_rules`). An existing job continues as it is.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -20,22 +22,23 @@ WHERE = "job_rules of the cluster"
 
 @dataclass(frozen=True, slots=True)
 class JobRules:
-    """Names end with `*` where they stand for all that begin so. What a row of `Cluster.job_rules`
-    does not say is as here.
+    """The rules of a cluster; the defaults apply where `Cluster.job_rules` has no entry.
+
+    A name that ends with `*` stands for all names that begin with it.
 
     `denied_labels`: NAME or NAME=VALUE. `service_accounts`, `max_priority`: None = any.
     """
 
-    # Taints of nodes that nobody's jobs belong on, and of those that are cordoned.
+    # Taints of nodes that no job belongs on, and of cordoned nodes.
     denied_tolerations: tuple[str, ...] = (
         "node-role.kubernetes.io/*",
         "node.kubernetes.io/unschedulable",
     )
-    # A toleration without a key tolerates these too.
+    # A toleration without a key tolerates these, too.
     toleration_of_everything: bool = False
     service_accounts: tuple[str, ...] | None = None
-    # Networks and devices that the runtime would give a pod beside what Kubernetes counted, and
-    # profiles that keep a container from the node.
+    # Networks and devices that the runtime would give a pod beyond what Kubernetes counted, and
+    # profiles that keep a container away from the node.
     denied_annotations: tuple[str, ...] = (
         "k8s.v1.cni.cncf.io/*",
         "v1.multus-cni.io/*",
@@ -44,9 +47,9 @@ class JobRules:
         "seccomp.security.alpha.kubernetes.io/*",
         "container.seccomp.security.alpha.kubernetes.io/*",
     )
-    # Pods would be found by the Services and budgets of Kant itself.
+    # The Services and disruption budgets of Kant itself would select such pods.
     denied_labels: tuple[str, ...] = ("app.kubernetes.io/name=kant",)
-    # Container runtimes give devices by them, whichever the pod was given.
+    # Container runtimes give a pod devices by these, whichever the pod was assigned.
     denied_env: tuple[str, ...] = (
         "NVIDIA_VISIBLE_DEVICES",
         "NVIDIA_MIG_*",
@@ -56,15 +59,16 @@ class JobRules:
         "HABANA_VISIBLE_DEVICES",
     )
     max_priority: int | None = None
-    # The rest is of pods that Kant makes with its own account, so that no right of who submits the
-    # job, and no Pod Security of an own namespace, stands before it. Plain pods were admitted.
+    # The remaining rules are for pods that Kant makes with its own account: neither the rights of
+    # the submitter nor the Pod Security of another namespace limits these. Plain pods have passed
+    # admission.
     host_network: bool = False
     # Privileged containers, and those without a seccomp profile.
     privileged: bool = False
-    # What containers may have beside what the runtime gives them; RDMA pins memory.
+    # What containers may add to the runtime's default; RDMA pins memory.
     capabilities: tuple[str, ...] = ("IPC_LOCK", "NET_BIND_SERVICE")
     denied_runtime_classes: tuple[str, ...] = ()
-    # By these a node would evict its own parts before a job.
+    # With these, a node would evict its own components before a job.
     denied_priority_classes: tuple[str, ...] = ("system-*",)
 
 
@@ -72,7 +76,7 @@ _FIELDS = tuple(field.name for field in fields(JobRules))
 
 
 def rules_of(document: Mapping[str, Any]) -> JobRules:
-    """The rules that a valid document means; fields this version does not know are ignored."""
+    """Return the rules of a valid document; fields that this version does not know are ignored."""
     known: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in document.items()
@@ -82,13 +86,13 @@ def rules_of(document: Mapping[str, Any]) -> JobRules:
 
 
 def effective_rules(document: Mapping[str, Any]) -> dict[str, Any]:
-    """All rules that a document means, as JSON."""
+    """Return all rules that a document means, as JSON."""
     rules = asdict(rules_of(document))
     return {name: list(v) if isinstance(v, tuple) else v for name, v in rules.items()}
 
 
 def rule_faults(document: Any) -> Iterator[FieldError]:
-    """What is wrong with a document of rules, below `job_rules`."""
+    """Yield the faults of a document of rules, below `job_rules`."""
     at: Path = ("job_rules",)
     if not isinstance(document, dict):
         yield FieldError(at, f"Must be an object of some of {', '.join(_FIELDS)}.")
@@ -125,7 +129,7 @@ def _fault_of(name: str, value: Any) -> str:
 
 
 def refuse_what_may_not_be_named(document: Mapping[str, Any], spec: JobSpec) -> None:
-    """Raises Invalid naming each field of the job that the rules do not allow."""
+    """Raise Invalid naming each field of the job that the rules do not allow."""
     rules = rules_of(document)
     found = [*faults_of_job(rules, spec.job.priority, spec.job.labels)]
     for index, (asked, pods) in enumerate(zip(spec.pod_sets, spec.job.pod_sets, strict=True)):
@@ -143,7 +147,7 @@ def refuse_what_may_not_be_named(document: Mapping[str, Any], spec: JobSpec) -> 
 
 
 def refuse_priority(document: Mapping[str, Any], priority: int) -> None:
-    """Raises Invalid where jobs of the cluster may not ask for it."""
+    """Raise Invalid if jobs of the cluster may not ask for this priority."""
     if fault := _of_priority(rules_of(document), priority):
         raise Invalid.fields([fault])
 
@@ -159,7 +163,7 @@ def _of_priority(rules: JobRules, priority: int) -> FieldError | None:
 
 
 class NamedInJob(NamedTuple):
-    """What pods name that rules may deny; of what has values, the names."""
+    """What pods name that rules may deny; where there are values, only the names."""
 
     tolerations: Iterable[Toleration]
     service_account: str
@@ -171,7 +175,7 @@ class NamedInJob(NamedTuple):
 def faults_of_job(
     rules: JobRules, priority: int | None, labels: Mapping[str, str]
 ) -> Iterator[FieldError]:
-    """What of a whole job the rules do not allow; `priority` None: it is not judged."""
+    """Yield what the rules deny of a whole job. `priority` None: it is not checked."""
     if priority is not None and (fault := _of_priority(rules, priority)):
         yield fault
     for name, value in labels.items():
@@ -182,7 +186,7 @@ def faults_of_job(
 def faults_of_pods(
     rules: JobRules, named: NamedInJob, path: Callable[[str], Path]
 ) -> Iterator[FieldError]:
-    """What of pods the rules do not allow; `path`: where a field of theirs stands."""
+    """Yield what the rules deny of pods. `path`: the place of one of their fields."""
     for at, each in enumerate(named.tolerations):
         here = (*path("tolerations"), at)
         if not each.key and not rules.toleration_of_everything:
@@ -216,7 +220,7 @@ def faults_of_pods(
 def _faults_of_run(
     rules: JobRules, pods: PodSetDocument, path: Callable[[str], Path]
 ) -> Iterator[FieldError]:
-    """What of how containers run the rules do not allow."""
+    """Yield what the rules deny of how containers run."""
     if pods.host_network and not rules.host_network:
         yield _refused(path("host_network"), "The network of the node", "host_network")
     rights: Mapping[str, Any] = pods.security_context  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What can be wrong with one pod set of a job document between its fields. Pure."""
+"""Check the fields of one pod set of a job document against each other. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +38,7 @@ def check_pod_set(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
 
 
 def _check_slices(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
-    """Slices of pods that each stay inside one group (`engine.types.PodSetSpec`)."""
+    """Check slices: pods that each stay inside one group (`engine.types.PodSetSpec`)."""
     size = amount(item, "slice_size", 0)
     if size < 1:
         return
@@ -55,7 +55,7 @@ def _check_slices(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
 
 
 def _check_shares(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
-    """Rules between the amounts of one pod."""
+    """Check the GPU amounts of one pod against each other."""
     gpus, milli = amount(item, "gpus", 0), amount(item, "gpu_milli", MILLI)
     memory = amount(item, "gpu_memory_mib", 0)
     faults.unless(

@@ -1,13 +1,14 @@
-"""The highest priority that jobs of a tenant may ask for: who goes first, and may preempt others,
-is decided above the tenant."""
+"""The highest priority that jobs of a tenant may ask for.
+
+Who goes first, and may preempt others, is decided above the tenant.
+"""
 
 from tenants.errors import Invalid
 from tenants.tree import Tree
 
 
 def refuse_too_high(tree: Tree, tenant_id: int, priority: int) -> None:
-    """Raises Invalid when the priority is above the `max_priority` of the tenant or of one above
-    it."""
+    """Raise Invalid if the priority is above the `max_priority` of the tenant or one above it."""
     limits = [
         (b.max_priority, b.id, b.name) for b in tree.above(tenant_id) if b.max_priority is not None
     ]

@@ -1,5 +1,8 @@
-"""Other counts of pods for a job: of any that waits, of one that runs if its pods need not start
-together (no gang), or it can do with fewer (an elastic gang)."""
+"""Change the pod counts of a job.
+
+Any waiting job may change. A running one may if its pods need not start together (no gang), or if
+it can do with fewer (an elastic gang).
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,10 +25,10 @@ SIZES = ("count", "min_count")
 
 
 class Resize:
-    """What `wanted`, items of `pod_sets` with name, count and min_count, make of a job's pods.
+    """What `wanted` makes of a job's pods: items of `pod_sets` with name, count and min_count.
 
     `columns` of the job change with it. Raises Invalid naming each field (also ExceedsCapacity and
-    NoMatchingGpuType), Conflict where the job may not have another count of pods now.
+    NoMatchingGpuType), Conflict if the job may not have other counts now.
     """
 
     def __init__(self, job: Job, wanted: Sequence[Mapping[str, Any]]) -> None:
@@ -61,7 +64,8 @@ class Resize:
         }
         places = Placement.objects.filter(job=job)
         if self._runs:
-            # Of which pods the wait is told. Who gave up waiting before it had a place has none.
+            # The pods that the job's recorded wait covers. A pod that was dropped before it had a
+            # place does not count.
             before = sum(count for count, _ in self._before.values())
             first, milli = job.first_pods or before, job.first_gpu_milli or job.gpu_milli
             pods = ("pod_set", "ordinal")
@@ -69,7 +73,7 @@ class Resize:
             columns["first_pods"] = min(first, max(sum(s.count for s in sets), had))
             columns["first_gpu_milli"] = milli
         elif not places.filter(state__in=LIVE_PLACEMENTS).exists():
-            columns["scope"] = WHOLE  # it may fit into another shard now
+            columns["scope"] = WHOLE  # it may now fit into another shard
         return columns
 
     @property
@@ -86,16 +90,16 @@ class Resize:
 
     @property
     def evidence(self) -> dict[str, str]:
-        """The counts before and now of the pod sets that change, as the command line takes them."""
+        """The old and new counts of the pod sets that change, as the command line takes them."""
         if not self.changed:
             return {}
         before = (f"{row.name}={self._before[row.name][0]}" for row in self.changed)
         now = (f"{row.name}={row.count}" for row in self.changed)
         return {"from": " ".join(before), "to": " ".join(now)}
 
-    # --- what can be wrong ------------------------------------------------------------------------
+    # --- checks -----------------------------------------------------------------------------------
     def _named(self, wanted: Sequence[Mapping[str, Any]]) -> list[tuple[PodSet, Mapping[str, Any]]]:
-        """Each item with the pod set that it names."""
+        """Return each item with the pod set that it names."""
         faults, rows = Faults(), {row.name: row for row in self._rows}
         found: list[tuple[PodSet, Mapping[str, Any]]] = []
         for index, item in enumerate(wanted):
@@ -118,7 +122,10 @@ class Resize:
         return found
 
     def _refuse_of_gang(self, named: Sequence[tuple[PodSet, Mapping[str, Any]]]) -> None:
-        """The pods of a gang that runs need each other, but for those beyond its minimum."""
+        """Raise Conflict if a running gang would lose pods that need each other.
+
+        Only pods beyond its minimum may go.
+        """
         if not (self._runs and self._job.gang):
             return
         state = in_state(self._job.state)
@@ -144,15 +151,17 @@ class Resize:
 
 
 def may_be_resized(job: Job, row: PodSet) -> bool:
-    """Whether a pod set of the job may have another count now."""
+    """Whether a pod set of the job may get another count now."""
     if JobState(job.state) in HOLDING and job.gang and row.min_count is None:
         return False
     return not job.pod_name and JobState(job.state) not in TERMINAL
 
 
 def _check(job: Job, row: PodSet, item: Mapping[str, Any], at: Path, faults: Faults) -> None:
-    """What submission would say of a pod set of these sizes. Of what the item does not name it is
-    the count that is wrong."""
+    """Add the faults that a submission with these sizes would have.
+
+    If a field that the item does not name is at fault, the count is reported instead.
+    """
     faults.unless(
         any(name in item for name in SIZES), (*at, "count"), "Say how many pods it is to have."
     )

@@ -33,13 +33,13 @@ def submit_job(
     receipt: Receipt | None = None,
     dry_run: bool = False,
 ) -> Job:
-    """Accept a job document (`services.job_spec`) and wake the scheduler of its cluster. `receipt`:
-    kept in the transaction of the job.
+    """Accept a job document (`services.jobs.validation`) and wake the scheduler of its cluster.
 
-    Raises Invalid (fields; also ExceedsCapacity and NoMatchingGpuType), NotFound for a tenant
-    the actor may not see, NotAllowed, Conflict for a tenant that is inactive or has too many
-    waiting jobs, and for a queue that takes no jobs or has too many; KeyTaken. Those that are
-    submitted while others are being written are written together (docs/decisions/0096).
+    `receipt`: kept in the job's transaction. Raises Invalid (fields; also ExceedsCapacity and
+    NoMatchingGpuType), NotFound for a tenant the actor may not see, NotAllowed, Conflict for a
+    tenant that is inactive or has too many waiting jobs, and for a queue that takes no jobs or has
+    too many; KeyTaken. Jobs submitted while others are being written are written together
+    (docs/decisions/0096).
     """
     submission = UsersJob(actor, document, receipt)
     job = _submitted(submission, dry_run=True) if dry_run else _joined(submission)
@@ -73,7 +73,7 @@ def submit_array(
 ) -> selectors.JobArray:
     """Accept a document with `array: {count}` as that many jobs, all or none of them.
 
-    Each is named by its index, which its pods find in KANT_ARRAY_INDEX. Raises as `submit_job`.
+    Each is named by its index, which its pods find in KANT_ARRAY_INDEX. Raises like `submit_job`.
     """
     acceptance = Acceptance(actor, [document])
     order = acceptance.order_of(document)
@@ -91,10 +91,10 @@ def submit_array(
 def cancel_job(
     actor: User, job: Job, *, access: Access | None = None, dry_run: bool = False
 ) -> Job:
-    """End a job that is not over; its pods are deleted by the scheduler. `access`: the rights of
-    the actor, where they were read before.
+    """End a job that is not over; the scheduler deletes its pods.
 
-    Raises NotFound, NotAllowed, and Conflict when it is already over. Returns the changed job.
+    `access`: the rights of the actor, if read before. Raises NotFound, NotAllowed, and Conflict if
+    it is already over. Returns the changed job.
     """
     access = access or access_of(actor)
     if not access.may_view(job.tenant_id):
@@ -110,7 +110,7 @@ def cancel_job(
 
 
 def cancel_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> selectors.JobArray:
-    """End all jobs of an array that are not over. Raises as `cancel_job`."""
+    """End all jobs of an array that are not over. Raises like `cancel_job`."""
     access = access_of(actor)
     first = selectors.first_of_array(actor, array_id)
     if not access.may_cancel(first.tenant_id, first.user_id):
@@ -130,7 +130,7 @@ def cancel_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> 
 
 
 def _cancel_all(actor: User, states: Mapping[uuid.UUID, JobState]) -> None:
-    """Cancel jobs whose rows are locked, and which are in these states."""
+    """Cancel jobs in these states whose rows are locked."""
     now, message = timezone.now(), f"Cancelled by {actor.get_username()}."
     events = []
     for state in sorted(set(states.values())):
@@ -162,7 +162,7 @@ def _cancel_event(
 
 
 def _cancelled(actor: User, job: Job) -> Job:
-    """One guarded transition; the scheduler may be faster a few times, so look again."""
+    """Make one guarded transition; read again as often as the scheduler wrote first."""
     while True:
         job.refresh_from_db(fields=["state", "version", "ended_at", "reason", "message"])
         state = JobState(job.state)

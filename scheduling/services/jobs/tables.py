@@ -1,4 +1,4 @@
-"""What people keep of the table of jobs: its columns, and views of it under a name."""
+"""What users keep of the job table: its columns, and named views."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,15 +15,15 @@ LONGEST_QUERY = 1000
 
 
 def keep_columns(user: User, columns: Sequence[str]) -> None:
-    """Columns of the table for this user, in any browser; none = the usual ones."""
+    """Keep the table's columns for this user, in any browser; none = the usual ones."""
     with _table_of(user) as table:
         table.columns = list(columns)
 
 
 def keep_view(user: User, name: str, query: str) -> None:
-    """Keep a view under a name; one of that name is replaced.
+    """Keep a view under a name, replacing one of that name.
 
-    Raises Invalid naming `name`, Conflict where there are MOST_VIEWS.
+    Raises Invalid naming `name`, Conflict if there are MOST_VIEWS already.
     """
     name = " ".join(name.split())
     if not name:
@@ -40,7 +40,7 @@ def keep_view(user: User, name: str, query: str) -> None:
 
 
 def remove_view(user: User, name: str) -> None:
-    """Raises NotFound where the user keeps no such view."""
+    """Remove a view. Raises NotFound if the user has no such view."""
     with _table_of(user) as table:
         rest = [view for view in table.views if view["name"] != name]
         if len(rest) == len(table.views):
@@ -50,7 +50,7 @@ def remove_view(user: User, name: str) -> None:
 
 @contextmanager
 def _table_of(user: User) -> Iterator[JobTable]:
-    """The row of the user, written when the block ends well."""
+    """Yield the user's row; write it if the block ends without an error."""
     with transaction.atomic():
         JobTable.objects.get_or_create(user=user)
         table = JobTable.objects.select_for_update().get(user=user)

@@ -1,5 +1,6 @@
-"""Jobs that a tenant keeps under a name: read by its members and those below, written by its tenant
-admins."""
+"""Job templates of a tenant: members (also of tenants below) read them, tenant admins write
+them.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,15 +18,15 @@ from tenants.selectors import parents_by_id
 from tenants.services import audit, locks
 from tenants.services.transactions import unit_of_work
 
-# Each is a line of the list beside the form that submits jobs.
+# Each is a line of the list beside the submission form.
 MOST_TEMPLATES = 50
 LONGEST_DESCRIPTION = 200
-# What belongs to one job alone: whose it is, when it starts, and after which others.
+# What belongs to one job alone: whose it is, when it starts, and which jobs it waits for.
 LEFT_OUT = ("name", "tenant", "not_before", "after", "after_ok", "held")
 
 
 def visible_templates(user: User) -> QuerySet[JobTemplate]:
-    """Those of the tenants that the user may see, and of all above them."""
+    """Return the templates of the tenants that the user may see, and of all above them."""
     rows = JobTemplate.objects.select_related("tenant", "author")
     seen = access_of(user).visible_tenants()
     if seen is None:
@@ -35,7 +36,7 @@ def visible_templates(user: User) -> QuerySet[JobTemplate]:
 
 
 def template_by_id(user: User, template_id: Any) -> JobTemplate:
-    """Raises NotFound also when the user may not see it."""
+    """Return a template. Raises NotFound also if the user may not see it."""
     found = visible_templates(user).filter(pk=template_id).first()
     if found is None:
         raise NotFound(
@@ -46,8 +47,10 @@ def template_by_id(user: User, template_id: Any) -> JobTemplate:
 
 
 def kept_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What a template keeps of a job document: neither LEFT_OUT nor variables and annotations that
-    look like secrets."""
+    """Return what a template keeps of a job document.
+
+    It keeps neither LEFT_OUT nor variables and annotations that look like secrets.
+    """
     kept = {n: v for n, v in without_nulls(document).items() if n not in LEFT_OUT}
     if "pod_sets" in kept:
         kept["pod_sets"] = [_without_secret_values(one) for one in kept["pod_sets"]]
@@ -64,9 +67,9 @@ def save_template(
     source: str,
     dry_run: bool = False,
 ) -> JobTemplate:
-    """Keep a job document (its types are right) under a new name.
+    """Keep a job document, whose types have been checked, under a new name.
 
-    Raises NotFound, NotAllowed, Invalid naming each fault, Conflict where the name is taken or the
+    Raises NotFound, NotAllowed, Invalid naming each fault, Conflict if the name is taken or the
     tenant has MOST_TEMPLATES.
     """
     _may_write(access_of(actor), tenant)
@@ -108,8 +111,10 @@ def change_template(
     source: str,
     dry_run: bool = False,
 ) -> JobTemplate:
-    """Another description or document; None = as it is. It is of the actor then. Raises NotFound,
-    NotAllowed, Invalid naming each fault."""
+    """Change the description or document (None = unchanged); the actor becomes its author.
+
+    Raises NotFound, NotAllowed, Invalid naming each fault.
+    """
     _may_write(access_of(actor), template.tenant)
     with unit_of_work(dry_run):
         found = _locked(template)
@@ -128,7 +133,7 @@ def change_template(
 def delete_template(
     actor: User, template: JobTemplate, *, source: str, dry_run: bool = False
 ) -> None:
-    """Jobs that began with it stay as they are. Raises NotFound, NotAllowed."""
+    """Delete a template. Jobs made from it stay as they are. Raises NotFound, NotAllowed."""
     _may_write(access_of(actor), template.tenant)
     with unit_of_work(dry_run):
         found = _locked(template)

@@ -1,7 +1,7 @@
-"""What a submitted job document means, and everything that can be wrong with it by itself.
+"""Read a submitted job document, and check everything that can be wrong with it by itself.
 
-Pure: no database, no clock. Whether names in it exist and whether it fits a cluster is asked by
-`services.jobs`. All faults are reported together, each with the path of its field.
+Pure: no database, no clock. `services.jobs` checks whether names in it exist and whether it fits a
+cluster. All faults are reported together, each with the path of its field.
 """
 
 import json
@@ -26,14 +26,14 @@ from tenants.errors import FieldError, Path
 
 DEFAULT_POD_SET = "worker"
 MAX_ARRAY_BYTES = 64_000_000
-# What is said of counts also where they are changed later.
+# Also used where counts are changed later.
 MINIMUM_OF_GANGS = "Pods that start one by one have no least number. Leave it out, or set gang."
 TOO_MANY_PODS = f"A job has at most {MAX_PODS} pods."
-# These stand in a pod set, and in a job that has pod sets for all of them together.
+# Fields of a pod set; beside `pod_sets`, they apply to all pod sets together.
 GROUP_LEVELS = ("required_level", "preferred_level")
-# Other names of fields: of the count in a job without `pod_sets`, and of one acceptable GPU type.
+# Other names of fields: the count in a job without `pod_sets`, and a single GPU type.
 REPLICAS, GPU_TYPE = "replicas", "gpu_type"
-# A job of one pod set may be written without `pod_sets`; these names then stand in the job.
+# A job of one pod set may be written without `pod_sets`; the job then has these fields.
 SHORT_FORM = fields_of(PodSetDocument).keys() - {"name"} | {REPLICAS, GPU_TYPE}
 
 
@@ -46,22 +46,22 @@ class JobSpec:
     short_form: bool = False
 
     def path(self, pod_set: int, field: str) -> Path:
-        """Where a field of a pod set stands in the document."""
+        """Return the place of a pod set's field in the document."""
         return (field,) if self.short_form else ("pod_sets", pod_set, field)
 
     @property
     def gpu_milli(self) -> int:
-        """GPU-milli of all pods (a share given by memory counts as a whole GPU)."""
+        """GPU-milli of all pods (a share given as memory counts as a whole GPU)."""
         return sum(s.count * s.milli_per_pod for s in self.pod_sets)
 
 
 def job_spec(document: Mapping[str, Any]) -> JobSpec:
-    """Read a job document whose values have the right types; raises Invalid naming each fault."""
+    """Read a job document whose values have the right types. Raises Invalid naming each fault."""
     faults = Faults()
     given = without_nulls(document)
     sets = _pod_set_documents(given, faults)
     in_sets = "pod_sets" in given
-    # In the short form the levels stand for the only pod set, which is all of the job.
+    # In the short form, the levels belong to the only pod set, which is all of the job.
     of_job = {n: v for n, v in given.items() if in_sets or n not in GROUP_LEVELS}
     check_values(JobDocument, {"name": "", "tenant": "", **of_job}, (), faults)
     _check_array(given, sets, faults)
@@ -93,18 +93,18 @@ def job_spec(document: Mapping[str, Any]) -> JobSpec:
 
 
 def default_restarts(kind: str, gang: bool) -> int:
-    """How often it is restarted where the document does not say: one crash ends no service."""
+    """Return the default of `max_restarts`: one crash must not end a service."""
     _, most = limits_of(JobDocument, "max_restarts")
     return most if kind == JobKind.INFERENCE and not gang else 0
 
 
 def default_name(index: int) -> str:
-    """What a pod set is called where the document does not say."""
+    """Return the default name of a pod set."""
     return f"set-{index}" if index else DEFAULT_POD_SET
 
 
 def _check_demand(sets: Sequence[Mapping[str, Any]], in_sets: bool, faults: Faults) -> None:
-    """Each pod has to ask for something; a job without GPUs for nothing that comes with GPUs."""
+    """Check that each pod asks for something, and a job without GPUs for nothing of GPUs."""
     has_gpus = any(amount(item, "gpus", 0) for item in sets)
     for index, item in enumerate(sets):
         at: Path = ("pod_sets", index) if in_sets else ()
@@ -128,7 +128,7 @@ def _check_demand(sets: Sequence[Mapping[str, Any]], in_sets: bool, faults: Faul
 
 
 def _check_without_gpus(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
-    """What is there on nodes with GPUs only, to which pods of such a job do not go."""
+    """Check that pods without GPUs ask for nothing that only nodes with GPUs have."""
     parts = [("extended", name) for name in item.get("extended", {}) if is_part(name)]
     given = [(name,) for name in ("gpu_type", "gpu_types") if item.get(name)]
     for field in (*given, *parts):
@@ -139,7 +139,7 @@ def _check_without_gpus(item: Mapping[str, Any], at: Path, faults: Faults) -> No
 def _check_array(
     given: Mapping[str, Any], sets: Sequence[Mapping[str, Any]], faults: Faults
 ) -> None:
-    """What is wrong with an array of such jobs, where one is meant."""
+    """Check an array of such jobs, if the document has one."""
     if "array" not in given:
         return
     check_values(ArrayDocument, given["array"], ("array",), faults)
@@ -166,7 +166,7 @@ def _check_array(
 
 
 def _pod_set_documents(given: Mapping[str, Any], faults: Faults) -> list[dict[str, Any]]:
-    """The pod sets as documents without nulls, whichever form the job is written in."""
+    """Return the pod sets as documents without nulls, in whichever form the job is written."""
     short = sorted(SHORT_FORM & given.keys())
     if "pod_sets" in given:
         for name in short:
@@ -186,7 +186,7 @@ def _pod_set_documents(given: Mapping[str, Any], faults: Faults) -> list[dict[st
 
 
 def _as_replicas(fault: FieldError) -> FieldError:
-    """A fault of the count, by the name that it was given under."""
+    """Return a fault of the count under the name that the document uses."""
     return FieldError((REPLICAS,), fault.detail) if fault.path == ("count",) else fault
 
 
@@ -195,7 +195,7 @@ def _with_gpu_types(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_nulls(value: Any) -> Any:
-    """A null stands for “not given”, as in every API."""
+    """Return the value without nulls: null means “not given”, as in every API."""
     if isinstance(value, Mapping):
         return {name: without_nulls(one) for name, one in value.items() if one is not None}
     return [without_nulls(one) for one in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""What can be wrong with the volumes of a pod set (`manifests.PodSettings`). Pure."""
+"""Check the volumes of a pod set (`manifests.PodSettings`). Pure."""
 
 import posixpath
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def _check_source(volume: Mapping[str, Any], at: Path, faults: Faults) -> None:
 
 
 def _check_path(path: str, name: str, used: dict[str, str], at: Path, faults: Faults) -> None:
-    """`used`: what is mounted where already; this one is added to it."""
+    """Check a mount path. `used`: what is mounted where; this path is added to it."""
     plain = posixpath.normpath(path)
     if not path.startswith("/") or plain in ("/", "//") or ":" in path or ".." in path.split("/"):
         text = "Must be an absolute path below /, without “..” and “:”, e.g. /data."

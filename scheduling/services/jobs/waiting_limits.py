@@ -12,14 +12,14 @@ from tenants.models import Tenant
 
 
 def waiting_in(tenant_ids: Collection[int]) -> Counter[tuple[int, str]]:
-    """How many jobs of these tenants wait, by tenant and queue."""
+    """Return how many jobs of these tenants wait, by tenant and queue."""
     waits = Job.objects.filter(tenant__in=tenant_ids, state__in=list(WAITING)).order_by()
     counts = waits.values_list("tenant_id", "queue").annotate(Count("id"))
     return Counter({(tenant, queue): jobs for tenant, queue, jobs in counts})
 
 
 def refuse_more(tenant: Tenant, waiting: int, more: int) -> None:
-    """Raises Conflict where so many jobs of a tenant, and of those below it, may not wait."""
+    """Raise Conflict if that many more jobs of a tenant, and those below it, may not wait."""
     if tenant.max_waiting is not None and waiting + more > tenant.max_waiting:
         raise Conflict(
             f"Tenant “{tenant.name}” has {waiting} waiting jobs and may have {tenant.max_waiting}; "

@@ -1,4 +1,4 @@
-"""Make the organisation what a document says, all of it or nothing."""
+"""Make the organisation what a document says, all or nothing."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,11 @@ from tenants.services.transactions import checked, unit_of_work
 
 @dataclass(frozen=True, slots=True)
 class Applying:
-    """Which document this is, by its `name`: it is compared with what was applied last under that
-    name. `prune`: delete what it says no more; `overcommit`: promise more GPUs than there are."""
+    """How to apply a document.
+
+    `name`: it is compared with what was last applied under that name. `prune`: delete what it no
+    longer has. `overcommit`: promise more GPUs than there are.
+    """
 
     name: str
     why: Why
@@ -34,15 +37,17 @@ class Applying:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What was done, or would be, and sentences worth reading."""
+    """What was done, or would be, and warnings."""
 
     plan: OrganisationPlan
     warnings: tuple[str, ...]
 
 
 def export(actor: User) -> Document:
-    """All that there is, as a document; fields that have their default are left out. Raises
-    NotAllowed."""
+    """Return the whole organisation as a document, without fields that have their default.
+
+    Raises NotAllowed.
+    """
     _operators_only(actor)
     return document_of(things.read_all())
 
@@ -50,10 +55,10 @@ def export(actor: User) -> Document:
 def apply(
     actor: User, applying: Applying, document: Mapping[str, Any], *, dry_run: bool = False
 ) -> ApplyResult:
-    """Make the organisation what the document says (`plan`), all of it or nothing. Its shape was
-    checked, and quotas are in milli-GPU (`things_of`).
+    """Make the organisation what the document says (`plan`), all or nothing.
 
-    Raises NotAllowed, and Invalid with all that stands in the way, each at its place in the
+    The document's shape has been checked, and quotas are in milli-GPU (`things_of`). Raises
+    NotAllowed, and Invalid with everything that stands in the way, each at its place in the
     document.
     """
     _operators_only(actor)
@@ -73,8 +78,10 @@ def apply(
 
 
 def _done(writer: Writer, changes: Sequence[ThingChange]) -> tuple[str, ...]:
-    """Make the changes. One may need another first, e.g. a quota that grows one beside it that
-    shrinks: what fails is tried again after the others, as long as some succeed."""
+    """Make the changes. Retry those that fail after the others, as long as some succeed.
+
+    One change may need another first, e.g. a quota that grows needs one beside it that shrinks.
+    """
     warnings: list[str] = []
     while changes:
         failed: list[tuple[ThingChange, DomainError]] = []
@@ -94,12 +101,12 @@ def _done(writer: Writer, changes: Sequence[ThingChange]) -> tuple[str, ...]:
 
 
 def _faults(change: ThingChange, error: DomainError) -> Iterator[FieldError]:
-    """The error at its place in the document."""
+    """Yield the error at its place in the document."""
     at = path_of(change.key)
     if not error.errors:
         yield FieldError(at, error.detail)
     for one in error.errors:
-        # What is wrong with the name of a thing is wrong with its key.
+        # The name of a thing is its key in the document.
         yield FieldError(at if one.path == ("name",) else (*at, *one.path), one.detail)
 
 
@@ -113,7 +120,7 @@ def _missing(changes: Iterable[ThingChange]) -> Iterator[FieldError]:
 
 
 def _locked(name: str) -> AppliedDocument:
-    """What was applied last under the name. Two who apply one document follow each other."""
+    """Return what was last applied under the name; two who apply it at once take turns."""
     row = checked(AppliedDocument(name=name), name="name")
     row, _ = AppliedDocument.objects.get_or_create(name=row.name)
     return AppliedDocument.objects.select_for_update().get(pk=row.pk)

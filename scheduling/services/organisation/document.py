@@ -29,7 +29,7 @@ from tenants.errors import Path
 from tenants.services.quota_terms import AMOUNTS, gpus
 
 Document = dict[str, dict[str, Any]]
-# Where a kind stands: the field of the document, and of the entry there.
+# The place of a kind: the field of the document, and the field of an entry there.
 _AT = {
     GPU_TYPE: ("gpu_types", ""),
     TENANT: ("tenants", ""),
@@ -39,11 +39,11 @@ _AT = {
     CLUSTER: ("clusters", ""),
     POLICY: ("clusters", "policy"),
 }
-_PARTS = {"members": MEMBER, "quotas": QUOTA, "queues": QUEUE}  # of a tenant
+_PARTS = {"members": MEMBER, "quotas": QUOTA, "queues": QUEUE}  # parts of a tenant
 
 
 def things_of(document: Mapping[str, Mapping[str, Any]]) -> dict[Key, Values]:
-    """The things of a document whose shape was checked, with quotas in milli-GPU."""
+    """Return the things of a document whose shape was checked, with quotas in milli-GPU."""
     found: dict[Key, Values] = {}
     for name, values in document.get("gpu_types", {}).items():
         found[GPU_TYPE, name] = dict(values)
@@ -61,7 +61,7 @@ def things_of(document: Mapping[str, Mapping[str, Any]]) -> dict[Key, Values]:
 
 
 def document_of(things: Mapping[Key, Values]) -> Document:
-    """The reverse of `things_of`, with quotas in GPUs."""
+    """Return the document of these things: the reverse of `things_of`, with quotas in GPUs."""
     found: Document = {"gpu_types": {}, "tenants": {}, "clusters": {}}
     for (kind, name, *rest), values in things.items():
         at, part = _AT[kind]
@@ -76,14 +76,14 @@ def document_of(things: Mapping[Key, Values]) -> Document:
 
 
 def told(kind: str, values: Mapping[str, Any]) -> Values:
-    """The values as people read and write them."""
+    """Return the values as people read and write them."""
     if kind != QUOTA:
         return dict(values)
     return {n: gpus(v) if n in AMOUNTS and v is not None else v for n, v in values.items()}
 
 
 def path_of(key: Key) -> Path:
-    """Where a thing stands in the document."""
+    """Return the place of a thing in the document."""
     kind, name, *rest = key
     at, part = _AT[kind]
     return (at, name, part, *rest) if part else (at, name)

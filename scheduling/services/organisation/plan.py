@@ -1,4 +1,6 @@
-"""What a document changes: three ways, from what it says, what it said last, and what there is."""
+"""What a document changes: a three-way merge of what it says, what it last said, and what
+exists.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -16,12 +18,12 @@ from scheduling.services.organisation.things import (
     short,
 )
 
-Applied = Mapping[Key, Collection[str]]  # the fields of each thing that a document said last
+Applied = Mapping[Key, Collection[str]]  # the fields of each thing that the document last had
 
 
 @dataclass(frozen=True, slots=True)
 class ThingChange:
-    """`before` None: it is made; `after` None: it is deleted. Values without defaults."""
+    """One change: `before` None creates, `after` None deletes. Values have no defaults."""
 
     key: Key
     before: Values | None
@@ -35,7 +37,7 @@ class ThingChange:
 
     @property
     def fields(self) -> dict[str, tuple[Any, Any]]:
-        """{field that differs: (value before, value after)}, None where there is none."""
+        """{field that differs: (value before, value after)}; None = no value."""
         usual = DEFAULTS[self.key[0]]
         old = None if self.before is None else {**usual, **self.before}
         new = None if self.after is None else {**usual, **self.after}
@@ -46,8 +48,10 @@ class ThingChange:
 
 @dataclass(frozen=True, slots=True)
 class OrganisationPlan:
-    """`changes` in the order in which they are made. `kept`: things that the document said last,
-    says no more, and that stay as nothing is to be pruned."""
+    """The changes, in the order in which they are made.
+
+    `kept`: things that the document last had and no longer has, and that stay as nothing is pruned.
+    """
 
     changes: tuple[ThingChange, ...]
     kept: tuple[Key, ...]
@@ -56,9 +60,12 @@ class OrganisationPlan:
 def plan(
     asked: Mapping[Key, Values], applied: Applied, live: Mapping[Key, Values], *, prune: bool
 ) -> OrganisationPlan:
-    """A field that is asked for is set; one that was asked for last and is no more gets its
-    default; any other stays as it is. A thing that was asked for last and is no more is deleted
-    where `prune`. What the document never spoke of is left alone."""
+    """Return the changes that the document asks for.
+
+    A field that is asked for is set. One that was asked for last time and no longer is gets its
+    default. Any other field stays as it is. A thing that was asked for last time and no longer is
+    gets deleted if `prune`. What the document never had is left alone.
+    """
     changes, kept = [], []
     for key, values in asked.items():
         before = live.get(key)
@@ -94,7 +101,7 @@ def _owner(key: Key) -> Key:
 
 
 def _depths(things: Mapping[Key, Values]) -> dict[str, int]:
-    """{tenant: how many tenants are above it}; a circle, which is refused later, ends."""
+    """Return {tenant: how many tenants are above it}; a cycle, which is refused later, ends."""
     above = {key[1]: values.get("parent") for key, values in things.items() if key[0] == TENANT}
     depths = {}
     for name in above:
@@ -108,7 +115,7 @@ def _depths(things: Mapping[Key, Values]) -> dict[str, int]:
 
 
 def _order(change: ThingChange, depths: Mapping[str, int]) -> tuple[int, int, int, Key]:
-    """Things are made from the top down, and deleted from the bottom up at the end."""
+    """Sort key: things are created from the top down, then deleted from the bottom up."""
     rank, depth = KINDS.index(change.key[0]), depths.get(change.key[1], 0)
     if change.after is None:
         return 1, -rank, -depth, change.key

@@ -1,6 +1,6 @@
-"""The things that an organisation document speaks of: how each is read, written and deleted.
+"""The things in an organisation document: how each is read, written and deleted.
 
-A thing is named by its kind and names, and has values by field; what has its default is left out.
+A thing is named by its kind and names, and has values by field, without those that are defaults.
 Quotas are in milli-GPU, as everywhere inside.
 """
 
@@ -30,10 +30,10 @@ Values = dict[str, Any]
 
 GPU_TYPE, TENANT, MEMBER, QUOTA = "gpu-type", "tenant", "member", "quota"
 QUEUE, CLUSTER, POLICY = "queue", "cluster", "policy"
-# In the order in which they are written: each speaks of those before it.
+# In the order in which they are written: each refers to those before it.
 KINDS = (GPU_TYPE, TENANT, MEMBER, QUOTA, QUEUE, CLUSTER, POLICY)
 _NEW_CLUSTER = Cluster()
-# What a field is that nobody sets. Fields that are not here have to be said of a new thing.
+# Defaults of fields. A new thing must have the fields that are missing here.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     GPU_TYPE: {"title": "", "memory_mib": 0},
     TENANT: {**asdict(TenantTerms()), "is_active": True},
@@ -48,8 +48,10 @@ REQUIRED = {MEMBER: ("role",), QUOTA: ("guaranteed",), CLUSTER: ("access",)}
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes, and what is kept of it in the audit trail. `overcommit`: promise more GPUs than
-    are installed."""
+    """Who writes, and what goes into the audit trail.
+
+    `overcommit`: promise more GPUs than are installed.
+    """
 
     actor: User
     why: Why
@@ -57,19 +59,21 @@ class Writer:
 
 
 def short(kind: str, values: Mapping[str, Any]) -> Values:
-    """The values without those that are defaults."""
+    """Return the values without those that are defaults."""
     usual = DEFAULTS[kind]
     return {n: v for n, v in values.items() if n not in usual or v != usual[n]}
 
 
 def is_permanent(key: Key) -> bool:
-    """Whether it is there as long as what it belongs to, so that only its fields are taken back."""
+    """Whether it exists as long as its owner, so that only its fields can be taken back."""
     return key[0] == POLICY or (key[0] == QUEUE and key[2] == "default")
 
 
 def read_all() -> dict[Key, Values]:
-    """All things that there are. Roles that groups of the OpenID provider give are not among them:
-    those follow the groups."""
+    """Return all things that exist.
+
+    Roles that come from groups of the OpenID provider are left out: they follow the groups.
+    """
     found: dict[Key, Values] = {}
     for model in GpuType.objects.all():
         found[GPU_TYPE, model.name] = {"title": model.title, "memory_mib": model.memory_mib}
@@ -92,7 +96,7 @@ def read_all() -> dict[Key, Values]:
 
 
 def write(writer: Writer, key: Key, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Make the thing, or change it, so that it has these values, and defaults for the rest.
+    """Create or change the thing so that it has these values, and defaults for the rest.
 
     Returns warnings. Raises DomainError, whose errors name fields of the thing.
     """
@@ -101,7 +105,7 @@ def write(writer: Writer, key: Key, values: Mapping[str, Any]) -> tuple[str, ...
 
 
 def delete(writer: Writer, key: Key) -> None:
-    """Raises DomainError, e.g. Conflict for a tenant that has jobs."""
+    """Delete the thing. Raises DomainError, e.g. Conflict for a tenant that has jobs."""
     kind, *names = key
     _DELETERS[kind](writer, *names)
 

@@ -1,7 +1,7 @@
-"""Jobs of plain pods that are made, and decided about, before anything is asked or locked.
+"""Jobs of plain pods that are made, and decided about, before anything is queried or locked.
 
-They are written by one statement, which is their transaction (docs/decisions/0073). It fences
-itself, and looks whether what they were made of is still so; where it is not, it writes nothing.
+One statement writes them and is their transaction (docs/decisions/0073). It fences itself and
+checks that what they were made from still holds; if not, it writes nothing.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,7 +21,10 @@ from tenants.models import Queue, Tenant
 
 @dataclass(frozen=True, slots=True)
 class StillSo:
-    """None of these pods has a job, and the tenants and queues are as they were. On PostgreSQL."""
+    """The condition that none of these pods has a job, and tenants and queues are unchanged.
+
+    For PostgreSQL only.
+    """
 
     uids: Collection[str]
     premises: Premises
@@ -29,8 +32,11 @@ class StillSo:
     def write(
         self, lease: Lease, writes: Sequence[Write], told: Sequence[tuple[Rows, str]]
     ) -> list[list[Any]] | None:
-        """Write all of these, and of `told` rows return what their columns say (SQL of one value),
-        in any order; None = it is no longer so, and nothing is written. Raises LeaseLost."""
+        """Write all of these if the condition holds.
+
+        Of `told` rows, return what their column expressions (SQL of one value) give, in any order.
+        None = the condition no longer holds, and nothing is written. Raises LeaseLost.
+        """
         asked = cursor_for([*writes, *(rows for rows, _ in told)])
         where = "EXISTS (SELECT FROM so)"
         parts = [*self._parts(lease)]
@@ -54,7 +60,9 @@ class StillSo:
         return answers if is_so else None
 
     def holds(self) -> bool:
-        """Whether it is still so; it stays so to the end of the transaction, which is fenced."""
+        """Whether the condition holds; it then holds to the end of the transaction, which is
+        fenced.
+        """
         parts = self._parts(None)
         with planned.cursor() as cursor:
             sql = f"WITH {', '.join(sql for sql, _ in parts)} SELECT COUNT(*) FROM so"
@@ -62,8 +70,12 @@ class StillSo:
             return bool(cursor.fetchone()[0])
 
     def _parts(self, lease: Lease | None) -> list[Statement]:
-        """Parts of a statement: `so` has a row if it is still so, `fenced` if the lease stands,
-        None = it does. Rows are locked one after the other, in the order of submissions."""
+        """Return the parts of a statement: `so` has a row if the condition holds, `fenced` if the
+        lease does.
+
+        `lease` None = the lease holds. Rows are locked one after another, in the order of
+        submissions.
+        """
         table = connection.ops.quote_name(JobPod._meta.db_table)
         fence, of_fence = ("SELECT 1", []) if lease is None else fence_sql(lease)
         tenants, of_tenants = _held(Tenant, self.premises.tenants, "fenced", "NO KEY UPDATE")
@@ -81,7 +93,7 @@ class StillSo:
 
 
 def _held(model: type[Model], versions: Any, behind: str, lock: str) -> Statement:
-    """The rows that have these versions by their ids, locked where `behind` has a row."""
+    """Return SQL for the rows that have these versions by id, locked if `behind` has a row."""
     table = connection.ops.quote_name(model._meta.db_table)
     sql = (
         f"SELECT m.id FROM {table} m "

@@ -1,7 +1,7 @@
-"""By what plain pods are judged: tenants, their queues and limits, GPU types, what the cluster has.
+"""The facts by which plain pods are judged: tenants, queues, limits, GPU types, and the cluster.
 
-All of it is read once for the pods of a pass, by as many statements for a thousand as for one, and
-a document is checked once for all pods that ask for the same.
+All of it is read once for the pods of a pass, by as many statements for a thousand pods as for one.
+A document is checked once for all pods that ask for the same.
 """
 
 import time
@@ -42,17 +42,19 @@ from tenants.errors import DomainError
 from tenants.models import Queue, Tenant
 from tenants.tree import Tree
 
-# What of a document differs between pods that ask for the same.
+# The fields of a document that differ between pods that ask for the same.
 OWN = ("name", "labels")
 FRESH_S = 10.0
-NAMED_LATELY = 4  # sets of tenants and queues that are read again beside that
-AHEAD_S = 3.0  # so much earlier it is read again between passes, which come each other second
+NAMED_LATELY = 4  # sets of tenants and queues that `renew` reads again, too
+AHEAD_S = 3.0  # how much earlier it is read again between passes, which come every second
 TOO_MANY_WAITING = "TooManyWaiting"
 
 
 class Accepted(NamedTuple):
-    """What a tenant, its queue and the cluster accept, and of the job what is its own: pods that
-    ask for the same share the order."""
+    """An order that tenant, queue and cluster accept, with the job's own name and labels.
+
+    Pods that ask for the same share the order.
+    """
 
     order: Order
     name: str
@@ -60,7 +62,7 @@ class Accepted(NamedTuple):
 
 
 class WhichParties(NamedTuple):
-    """Ids of tenants; ids of those whose queues are asked for, and the names of these."""
+    """Which tenants and queues to read: ids of tenants, ids of queues' owners, names of queues."""
 
     tenants: tuple[int, ...]
     owners: tuple[int, ...]
@@ -75,10 +77,14 @@ class Parties(NamedTuple):
 
 
 class Shelf:
-    """What books are made of that hardly ever changes. A scheduler keeps it from pass to pass, and
-    forgets it when what it was read with changes, and after FRESH_S. `is_read`: it may be older
-    than the transaction that looks at it. `orders`: those of pods that were judged by nothing else,
-    by what they ask for, and `prepared`: what is made of them."""
+    """Facts that hardly ever change, kept by a scheduler from pass to pass.
+
+    They are forgotten after FRESH_S, or when the settings change with which they were read.
+
+    - `is_read`: they may be older than the current transaction.
+    - `orders`: by what pods ask for, orders that were judged by nothing else.
+    - `prepared`: what was made of these orders.
+    """
 
     def __init__(self) -> None:
         self.is_read = False
@@ -90,15 +96,17 @@ class Shelf:
         self._until = 0.0
 
     def as_of(self, settings: tuple[object, ...]) -> Self:
-        """`settings`: as those of a look at the database (session/memory/look.py)."""
+        """Return the facts, forgotten if outdated. `settings` are from session/memory/look.py."""
         if settings != self._settings or time.monotonic() > self._until:
             self.forget()
             self._settings = settings
         return self
 
     def renew(self, cluster_id: int, settings: tuple[object, ...]) -> None:
-        """Read again what will soon be too old, where pods were judged by it: the next one is not
-        to wait for that. To be called between passes; `settings`: as those of `as_of`."""
+        """Read facts again that will soon be too old, so that the next pass need not wait for it.
+
+        Only if pods were judged by them. Call this between passes; `settings` as for `as_of`.
+        """
         if not self._settings or time.monotonic() < self._until - AHEAD_S:
             return
         self.forget()
@@ -111,7 +119,7 @@ class Shelf:
         self.is_read = True
 
     def forget(self) -> None:
-        """Read everything again, as nodes or whatever else may have changed."""
+        """Read everything again, as nodes or other things may have changed."""
         for name in ("cluster", "tree", "installed", "gpu_types"):
             self.__dict__.pop(name, None)
         for kept in (self.orders, self.prepared, self._held):
@@ -119,7 +127,7 @@ class Shelf:
         self.is_read, self._until = False, time.monotonic() + FRESH_S
 
     def held(self, asked: WhichParties) -> Parties:
-        """These tenants and queues, which are read the first time."""
+        """Return these tenants and queues, read the first time."""
         if asked not in self._held:
             self._held[asked] = _read(asked, locks=False)
             self._named.pop(asked, None)
@@ -148,18 +156,20 @@ class Shelf:
 
 
 class Premises(NamedTuple):
-    """What has to be still so when jobs are written that were made before their transaction: the
-    versions of tenants and queues, by their ids."""
+    """What must still hold when jobs are written that were made before their transaction.
+
+    Versions of tenants and queues, by id.
+    """
 
     tenants: Mapping[int, int]
     queues: Mapping[int, int]
 
 
 class Books:
-    """What is known in one transaction, to its end, of whom pods of a cluster may use.
+    """What is known in one transaction, to its end, of what pods of a cluster may use.
 
-    `ahead`: what is known before the transaction; it is right as far as `premises` go, None = they
-    do not suffice, since jobs that wait have to be counted, or a queue is to be made.
+    `ahead`: known before the transaction; this is right as far as `premises` hold. None = premises
+    do not suffice, since waiting jobs must be counted or a queue must be made.
     """
 
     def __init__(self, shelf: Shelf, *, ahead: bool = False) -> None:
@@ -172,20 +182,23 @@ class Books:
         self._queues: dict[tuple[int, str], Queue] = {}
         self._once = AskedOnce()
         self._waiting = Counter[tuple[int, str]]()  # jobs by tenant and queue
-        self._waiting_below = Counter[int]()  # jobs of a tenant with a limit and of those below it
+        self._waiting_below = Counter[int]()  # jobs of a limited tenant and those below it
         self._orders: dict[bytes, Order] = shelf.orders if ahead else {}
 
     def names_for(self, pods: Sequence[PodFacts]) -> QueueNames:
-        """What names of queues mean to these pods of one namespace."""
+        """Return what queue names mean to these pods of one namespace."""
         cluster, of_namespace = self.cluster, ""
         if not all(TENANT in pod.labels for pod in pods):
             of_namespace = namespace_rights.only_tenant(cluster, self._tree, pods[0].namespace)
         return QueueNames(cluster.name, cluster.queue_map, of_namespace)
 
     def hold(self, named: Iterable[tuple[str, str]]) -> None:
-        """Read and lock these (tenant, queue), where they are there, and count who waits in those
-        that are limited: nobody changes or deletes them before the jobs are written. Ahead of the
-        transaction they are only read."""
+        """Read and lock these (tenant, queue) if they exist, and count the jobs waiting in limited
+        ones.
+
+        Nobody then changes or deletes them before the jobs are written. Ahead of the transaction
+        they are only read.
+        """
         queues = {(self._tree.id_of(tenant), queue) for tenant, queue in named}
         mine = {tenant_id for tenant_id, _ in queues if tenant_id is not None}
         above = {b.id for each in mine for b in self._tree.above(each) if b.max_waiting is not None}
@@ -215,7 +228,7 @@ class Books:
                     self._waiting_below[tenant_id] += jobs
 
     def accept(self, sets: PodSets) -> Accepted:
-        """The order of the job that pods of a unit are to be; raises Refused."""
+        """Return the order of the job that pods of a unit become. Raises Refused."""
         tenant = self._tenant_of(sets)
         namespace = sets[0][0].pod.namespace
         if no := namespace_rights.refusal(self.cluster, self._tree, namespace, tenant):
@@ -228,7 +241,7 @@ class Books:
             raise refusal_of(error, sets) from None
 
     def take_in(self, order: Order) -> None:
-        """Count one more job that waits; raises Refused where it is one too many."""
+        """Count one more waiting job. Raises Refused if it is one too many."""
         tenant, queue = order.tenant, order.queue
         key = tenant.pk, queue.name
         above = [self._tenants[b.id] for b in self._tree.above(tenant.pk) if b.id in self._tenants]
@@ -283,7 +296,7 @@ class Books:
         return Order(spec, tenant, self.cluster, queue)
 
     def _queue(self, tenant: Tenant, name: str) -> Queue:
-        """The queue, which is asked for once; raises as `entry.queue_to_enter`."""
+        """Return the queue, asked for once. Raises like `entry.queue_to_enter`."""
         return self._once((tenant.pk, name), lambda: self._entered(tenant, name))
 
     def _entered(self, tenant: Tenant, name: str) -> Queue:
@@ -295,8 +308,11 @@ class Books:
 
 
 def _read(asked: WhichParties, *, locks: bool) -> Parties:
-    """These tenants, and the queues of these names that `owners` have. `locks`: nobody changes them
-    until the transaction ends; they are locked in the order in which submissions lock them."""
+    """Read these tenants, and the queues of these names that `owners` have.
+
+    `locks`: nobody changes them until the transaction ends; they are locked in the same order as by
+    submissions.
+    """
     tenants, owners, names = asked
     quote = connection.ops.quote_name
     tenant, queue = (quote(model._meta.db_table) for model in (Tenant, Queue))
@@ -324,7 +340,7 @@ def _read(asked: WhichParties, *, locks: bool) -> Parties:
 
 
 def _apart(pod: PodFacts) -> str:
-    """How pods of its gang are made to start one by one."""
+    """Return how to let the pods of its gang start one by one."""
     if GANG in pod.labels or not gang_of(pod):
         return f"leave {GANG} and {GANG_SIZE} out"
     return f'set the annotation {GANG_SIZE} to "1"'

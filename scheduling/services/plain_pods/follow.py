@@ -1,4 +1,4 @@
-"""How a waiting job follows its plain pods: what their makers change of them counts."""
+"""How a waiting job follows its plain pods when their owners change them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -29,9 +29,11 @@ Labels = Mapping[str, str]
 def follow(
     cluster: Cluster, job: Job, offer: Offer, pod: PodFacts, now: datetime
 ) -> list[JobEvent]:
-    """Take over what of the pod of a job may change while it waits: its scheduling gates, and what
-    those who set them change meanwhile. A pod that must not be bound any more is refused, its job
-    held."""
+    """Take over what may change on the pod of a waiting job: its scheduling gates and node rules.
+
+    Those who set the gates change the node rules meanwhile. A pod that must no longer be bound is
+    refused, and its job is held.
+    """
     assert pod.plain is not None
     hold = hold_of(pod.plain)
     changes: dict[str, Any] = {}
@@ -65,10 +67,12 @@ def follow_queue(
     pods: Sequence[tuple[PodFacts, Labels]],
     now: datetime,
 ) -> list[JobEvent]:
-    """Move a waiting job to the queue that its pods name by now. `pods`: of those that wait each
-    with the labels by which its queue is known. Labels alone are followed: a job that a person has
-    moved stays there until they change. A queue that it may not enter is told to the pods whose
-    labels changed, and the job stays where it is."""
+    """Move a waiting job to the queue that its pods now name.
+
+    `pods`: those that wait, each with the labels by which its queue is known. Only changed labels
+    count: a job that a person has moved stays there until they change. If the job may not enter the
+    queue, the pods with changed labels get the reason, and the job stays where it is.
+    """
     changed = [pod for pod, known in pods if _of_queue(pod.labels) != _of_queue(known)]
     if not changed:
         return []
@@ -96,7 +100,7 @@ def follow_queue(
 
 
 def why_held(hold: str, now: datetime) -> dict[str, Any]:
-    """What a job that is held by its pod says of itself until the scheduler has seen it."""
+    """Return what a job that its pod holds says of itself until the scheduler has seen it."""
     if not hold:
         return {}
     return {"reason": Reason.ON_HOLD.value, "message": hold, "evidence": {}, "reason_at": now}
@@ -107,7 +111,7 @@ def _of_queue(labels: Labels) -> dict[str, str]:
 
 
 def _named(cluster: Cluster, job: Job, pods: Sequence[PodFacts]) -> str:
-    """The queue that all of the pods name; raises Refused."""
+    """Return the queue that all of the pods name. Raises Refused."""
     names = QueueNames(cluster.name, cluster.queue_map)
     found = []
     for pod in sorted(pods, key=lambda pod: natural(pod.name)):

@@ -22,11 +22,11 @@ from scheduling.session.memory.live import Cause
 from scheduling.session.pods.plain import GANG_INCOMPLETE
 
 NO_QUEUES = QueueNames()
-NAMED = 3  # pods that a text names, of more it says how many
+NAMED = 3  # pods that a text names; the rest are counted
 
 
 def groups_of(pods: Iterable[PodFacts]) -> list[list[PodFacts]]:
-    """The pods by gang and tenant; one without a gang is alone."""
+    """Group the pods by gang and tenant; a pod without a gang is a group of its own."""
     found: dict[tuple[str, ...], list[PodFacts]] = {}
     for pod in pods:
         gang = gang_of(pod)
@@ -42,10 +42,10 @@ def pod_sets_of(
     alone: bool = False,
     queues: QueueNames = NO_QUEUES,
 ) -> PodSets:
-    """The pods of a group as pod sets of one job, both in the order of the names of their pods.
+    """Return the pods of a group as pod sets of one job, both in the order of pod names.
 
-    `also`: what else is to be told where pods are still to come. `alone`: it is one pod that starts
-    without its gang. `queues`: what names of queues mean on the cluster. Raises Refused.
+    `also`: what else to say if pods are missing. `alone`: a single pod that starts without its
+    gang. `queues`: what queue names mean on the cluster. Raises Refused.
     """
     asked, own = _judged(pods, queues)
     name = "" if alone else gang_of(pods[0])
@@ -79,7 +79,7 @@ def pod_sets_of(
 def _judged(
     pods: Sequence[PodFacts], queues: QueueNames
 ) -> tuple[list[PodRequest], dict[str, Cause]]:
-    """What each pod asks for, and by uid what is wrong with others."""
+    """Return what each pod asks for and, by uid, what is wrong with the others."""
     asked, own = list[PodRequest](), dict[str, Cause]()
     for pod in pods:
         assert pod.plain is not None
@@ -97,7 +97,7 @@ def _refuse_other_numbers(
     own: Mapping[str, Cause],
     also: str,
 ) -> None:
-    """Raises Refused unless all pods of the gang are there and none of them has to change."""
+    """Raise Refused unless all pods of the gang exist and none of them has to change."""
     size = asked[0].of_job["size"]
     if len(pods) > size:
         text = (
@@ -125,7 +125,7 @@ def _more(pods: int) -> str:
 
 
 def refuse_disagreement(gang: str, field: str, said: Sequence[tuple[PodFacts, object]]) -> None:
-    """Raises Refused where pods of a gang say different things of all of it."""
+    """Raise Refused if pods of a gang say different things about all of it."""
     first, here = said[0]
     for other, there in said:
         if here != there:
@@ -141,7 +141,7 @@ def _agree(gang: str, field: str, asked: Sequence[PodRequest]) -> None:
 
 
 def _shape(asked: PodRequest) -> str:
-    """Equal for pods that can stand for each other; what they run may differ."""
+    """Return a key that is equal for interchangeable pods; what they run may differ."""
     asks = {name: of for name, of in asked.of_set.items() if name not in ("image", "command")}
     claims = asked.pod.claims
     plain = asked.pod.plain

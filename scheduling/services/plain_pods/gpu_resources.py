@@ -1,5 +1,9 @@
-"""Pods get the GPUs of the resource that they ask for: a kubelet gives nvidia.com/gpu on no node of
-amd.com/gpu. GPU types say nothing of it, so a job of such pods names those that its nodes have."""
+"""Give pods GPUs of the resource they ask for: no kubelet serves nvidia.com/gpu on amd.com/gpu
+nodes.
+
+GPU types say nothing of resources, so the job of such pods names the types that matching nodes
+have.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,8 +16,10 @@ from scheduling.services.plain_pods.spec import REQUESTS, PodSets, Refused
 def of_its_resource(
     document: Mapping[str, Any], sets: PodSets, installed: Installed
 ) -> Mapping[str, Any]:
-    """The document with the GPU types that nodes offer by the resource of each pod set, where the
-    cluster has others. Raises Refused where none is left."""
+    """Return the document with the GPU types that nodes offer under each pod set's resource.
+
+    Only if the cluster has other resources, too. Raises Refused if no type is left.
+    """
     resources = {pool.resource for pool in installed.pools.values()} - {""}
     asked = [(part[0].pod.gpu_resources or GPU_RESOURCES)[0] for part in sets]
     if resources <= set(asked) and len(set(asked)) == 1:

@@ -1,4 +1,4 @@
-"""The jobs that plain pods become: who of them may, and their rows, written together."""
+"""The jobs that plain pods become: which pods may, and the jobs' rows, written together."""
 
 import uuid
 from collections import defaultdict
@@ -28,12 +28,12 @@ from scheduling.session.pods.plain import GANG_INCOMPLETE, LOST_ONE
 from tenants.database.chunks import chunks
 
 Gang = tuple[str, str]  # namespace and name
-# Why pods are refused by what is read in each transaction.
+# Reasons to refuse pods that come from what each transaction reads.
 SURE = frozenset({GANG_INCOMPLETE, TOO_MANY_WAITING})
 
 
 class Jobless(NamedTuple):
-    """Pods of an offer that have no job: one, or those of a gang and a tenant."""
+    """Pods of an offer that have no job: one, or those of one gang and tenant."""
 
     offer: Offer
     pods: list[PodFacts]
@@ -41,9 +41,12 @@ class Jobless(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Pods that become one job. `gang`: its name, "" = it is one pod by itself. `behind`: the pods
-    that they wait for before they may become one, "" = none. `elastic`: other pods of the gang may
-    wait for these."""
+    """Pods that become one job.
+
+    - `gang`: its name, "" = a single pod.
+    - `behind`: the gang that they have to wait for before they may become one, "" = none.
+    - `elastic`: other pods of the gang may wait for these.
+    """
 
     pods: Sequence[PodFacts]
     gang: str
@@ -68,7 +71,7 @@ class _Candidate(NamedTuple):
 
 
 def lets_go(job: Job) -> bool:
-    """Whether its pods may be taken up again: a gang that lost one before it had places."""
+    """Whether its pods may be taken up again: a gang that lost a pod before it had places."""
     ended = bool(job.pod_gang) and job.state in TERMINAL and job.admitted_at is None
     return ended and job.reason in LOST_ONE
 
@@ -76,16 +79,17 @@ def lets_go(job: Job) -> bool:
 def make_jobs(
     shelf: Shelf, groups: Sequence[Jobless], known: Mapping[str, Job], at: datetime
 ) -> "NewRows":
-    """Make a job of each unit of pods that may become one, and tell the offers of that job, or why
-    others may not. Returns the rows of the jobs, to be written. The first job is as of `at`.
+    """Make a job of each unit of pods that may become one; note the jobs, or refusals, in the
+    offers.
 
-    `known`: the last job of each pod that had one.
+    Returns the rows of the jobs, to be written. The first job is as of `at`. `known`: the last job
+    of each pod that had one.
     """
     if not groups:
         return NewRows()
     trial = _Trial(shelf, groups, known, at)
     if shelf.is_read and any(one.refused.cause.reason not in SURE for one in trial.refusals):
-        # What refuses them was read before this transaction, and may be mended by now.
+        # What refuses them was read before this transaction and may be outdated.
         shelf.forget()
         trial = _Trial(shelf, groups, known, at)
     shelf.is_read = True
@@ -96,8 +100,10 @@ def make_jobs(
 def make_jobs_ahead(
     shelf: Shelf, offers: Sequence[Offer], at: datetime
 ) -> "tuple[NewRows, Premises] | None":
-    """As `make_jobs`, of offers that are new, before the transaction that writes the jobs, and what
-    has to be still so in it. None where that alone would not do; then nothing is told."""
+    """Make jobs like `make_jobs` of new offers, before the transaction that writes them.
+
+    Returns also what must still hold in it. None = that alone would not do; then nothing is noted.
+    """
     trial = _Trial(shelf, [Jobless(o, list(o.pods)) for o in offers], {}, at, ahead=True)
     shelf.is_read = True
     if trial.premises is None or trial.refusals:
@@ -113,7 +119,7 @@ class _Refusal(NamedTuple):
 
 
 class _Trial:
-    """What becomes of units of pods, of which nothing is written yet."""
+    """What would become of units of pods; nothing of it is written yet."""
 
     def __init__(
         self,
@@ -167,7 +173,7 @@ def _asked(
     known: Mapping[str, Job],
     refusals: list[_Refusal],
 ) -> Iterable[_Candidate]:
-    """What the pods ask for, where it makes sense; the others are refused."""
+    """Yield what the pods ask for, if it makes sense; the others are refused."""
     states = _open_gangs(books.cluster, groups)
     for offer, pods in groups:
         for unit in _units(states, pods):
@@ -183,7 +189,7 @@ def _asked(
 
 
 def _open_gangs(cluster: Cluster, groups: Sequence[Jobless]) -> dict[Gang, set[str]]:
-    """The states of the jobs that are not over of the elastic gangs among these."""
+    """Return the states of open jobs, by elastic gang among these."""
     elastic = {gang_of(pods[0]) for _, pods in groups if is_elastic(pods)} - {""}
     found: dict[Gang, set[str]] = defaultdict(set)
     for names in chunks(sorted(elastic)):
@@ -195,8 +201,11 @@ def _open_gangs(cluster: Cluster, groups: Sequence[Jobless]) -> dict[Gang, set[s
 
 
 def _units(open_gangs: Mapping[Gang, set[str]], pods: Sequence[PodFacts]) -> list[_Unit]:
-    """The jobs that waiting pods of one gang become: all of them one, or, where it can do with
-    fewer, its minimum one, and when that has places each other pod one."""
+    """Return the jobs that waiting pods of one gang become.
+
+    All of them become one. Of an elastic gang its minimum becomes one, and once that has places,
+    each other pod becomes one.
+    """
     gang = gang_of(pods[0])
     if not gang or not is_elastic(pods):
         return [_Unit(pods, gang)]
@@ -211,7 +220,7 @@ def _units(open_gangs: Mapping[Gang, set[str]], pods: Sequence[PodFacts]) -> lis
 
 
 def _beside(offer: Offer, pods: Sequence[PodFacts], known: Mapping[str, Job]) -> str:
-    """What is to be told of other pods that wait and name the gang of these."""
+    """Return what to say of other pods that wait and name the same gang."""
     mine = {pod.uid for pod in pods}
     others = [pod for pod in offer.pods if pod.uid not in mine]
     has_job = [pod for pod in others if pod.uid in known and not lets_go(known[pod.uid])]
@@ -228,7 +237,7 @@ def _beside(offer: Offer, pods: Sequence[PodFacts], known: Mapping[str, Job]) ->
 
 
 def _id_of(unit: _Unit, known: Mapping[str, Job]) -> uuid.UUID:
-    """The id of their job; of a gang, another one than of the jobs that have let its pods go."""
+    """Return the id of their job; a gang's differs from those of jobs that let its pods go."""
     if not unit.gang:
         return uuid.UUID(unit.pods[0].uid)
     earlier = {str(known[pod.uid].pk) for pod in unit.pods if pod.uid in known}
@@ -238,9 +247,9 @@ def _id_of(unit: _Unit, known: Mapping[str, Job]) -> uuid.UUID:
 
 # --- rows -----------------------------------------------------------------------------------------
 class _Prepared(NamedTuple):
-    """What the jobs of an order share: a row as such, and as the database takes it."""
+    """What the jobs of an order share, as a row and as the database takes it."""
 
-    order: Order  # kept, so that its id stays its own
+    order: Order  # kept so that its id() stays unique
     job: Job
     job_row: list[Any]
     set_rows: list[list[Any]]
@@ -249,8 +258,10 @@ class _Prepared(NamedTuple):
 
 class NewRows:
     """The rows of new jobs, not written yet; those of one order are copies of each other.
-    `events`: columns of those of the jobs, to be written after them. `prepared`: what was made of
-    orders before, by their ids."""
+
+    `events`: columns of the jobs' events, to be written after them. `prepared`: what was made of
+    orders before, by their id().
+    """
 
     def __init__(self, prepared: dict[int, _Prepared] | None = None) -> None:
         self._jobs, self._sets, self._pods = Rows(Job), Rows(PodSet), Rows(JobPod)
@@ -266,20 +277,20 @@ class NewRows:
 
     @property
     def ids(self) -> Collection[str]:
-        """Those of the jobs."""
+        """The ids of the jobs."""
         return self._of_job.keys()
 
     def write(self) -> None:
         write_together(*self.tables)
 
     def change(self, job_id: str, **columns: Any) -> None:
-        """What has become of a job before it is written."""
+        """Change columns of a job that is not written yet."""
         self._jobs.change(self._of_job[job_id], **columns)
 
     def add(
         self, accepted: Accepted, unit: _Unit, sets: PodSets, job_id: uuid.UUID, at: datetime
     ) -> LiveJob:
-        """Returns the job as it would be read back."""
+        """Add the rows of a job; return the job as it would be read back."""
         prepared = self._prepared(accepted.order, at)
         first = sets[0][0].pod
         assert first.plain is not None

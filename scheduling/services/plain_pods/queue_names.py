@@ -1,5 +1,7 @@
-"""Which queue a plain pod names: by Kant's own label, or by that of another scheduler, which a map
-of the cluster leads to a queue here (`services.clusters.queue_map`). Pure."""
+"""Which queue a plain pod names: by Kant's own label, or by that of another scheduler.
+
+A map of the cluster leads the latter to a queue of Kant (`services.clusters.queue_map`). Pure.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,15 +14,17 @@ from scheduling.services.clusters.queue_map import FIELD, target_of
 
 QUEUE = "kant.io/queue"
 OTHERS = ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
-LABELS = (TENANT, QUEUE, *OTHERS)  # what a queue is known by
+LABELS = (TENANT, QUEUE, *OTHERS)  # labels that name a queue
 UNKNOWN_QUEUE = "UnknownQueue"
 
 
 @dataclass(frozen=True, slots=True)
 class QueueNames:
-    """The map of a cluster, by its name. An empty one leaves the labels of others alone: they may
-    be meant for a queueing system beside Kant. `tenant`: of pods whose labels lead to none, by
-    their namespace; "" = that has no single one."""
+    """The queue map of a cluster, by the cluster's name.
+
+    An empty map leaves the labels of others alone: they may be for another queueing system.
+    `tenant`: for pods whose labels name none, by their namespace; "" = it has no single one.
+    """
 
     cluster: str = ""
     queue_map: Mapping[str, str] = field(default_factory=dict)
@@ -28,7 +32,7 @@ class QueueNames:
 
 
 class WrongQueue(Exception):
-    """A reason and what is wrong with the labels, with the remedy."""
+    """A reason, and what is wrong with the labels, with the remedy."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -36,8 +40,10 @@ class WrongQueue(Exception):
 
 
 def queue_of(pod: PodFacts, names: QueueNames) -> tuple[str, str]:
-    """The tenant that the pod's labels lead to, "" = none, and the queue of it; raises
-    WrongQueue."""
+    """Return the tenant that the pod's labels lead to, "" = none, and its queue.
+
+    Raises WrongQueue.
+    """
     tenant, own = pod.labels.get(TENANT, ""), pod.labels.get(QUEUE)
     if own is not None and not SLUG.fullmatch(own):
         raise WrongQueue("InvalidPod", f"label {QUEUE}: {SLUG_RULE}")

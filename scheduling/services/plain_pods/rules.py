@@ -1,4 +1,6 @@
-"""What plain pods may name on a cluster, by the rules of jobs (`services.jobs.permitted`). Pure."""
+"""What plain pods may name on a cluster, by the rules for jobs (`services.jobs.permitted`).
+Pure.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -21,8 +23,10 @@ DENIED = "DeniedByJobRules"
 def refuse_what_may_not_be_named(
     document: Mapping[str, Any], pods: Iterable[tuple[PodFacts, int | None]]
 ) -> None:
-    """Raises Refused for pods, each with the priority it asks for (None: it has it already), that
-    name what `Cluster.job_rules` deny; each of them is told what is wrong with it."""
+    """Raise Refused for pods that name what `Cluster.job_rules` denies, with the fault of each.
+
+    Each pod comes with the priority it asks for (None: it already has it).
+    """
     rules = rules_of(document)
     own: dict[str, Cause] = {}
     named = ""

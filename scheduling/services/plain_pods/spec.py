@@ -1,8 +1,8 @@
-"""What a plain pod asks for, and the job document that it, or a gang of them, stands for. Pure.
+"""What a plain pod asks for, and the job document that it, or a gang, stands for. Pure.
 
 GPUs, CPU, memory, node selector, node affinity and tolerations are those of the pod; what
-Kubernetes has no field for is written in its annotations. The document is then judged as any other
-(`services.job_spec`).
+Kubernetes has no field for is in its annotations. The document is then checked like any other
+(`services.jobs.validation`).
 """
 
 import re
@@ -35,11 +35,11 @@ from scheduling.session.pods.pod import CHECKPOINT_BY, CHECKPOINTED_AT
 from tenants import texts
 from tenants.errors import DomainError, FieldError
 
-# Kant's own annotations of pods, which a copy of one brings along; they wish for nothing.
+# Kant's own annotations of pods, which a copied pod brings along; they ask for nothing.
 TOLD_BY_KANT = frozenset({DEVICES, DEVICE_MILLI, NICS, CHECKPOINT_BY, CHECKPOINTED_AT})
-IMAGE_LENGTH = 500  # of the column, for people to see
+IMAGE_LENGTH = 500  # of the column, shown to people
 
-# By which others give shares of a GPU, and the slices that a device plugin names one by one.
+# How others give shares of a GPU, and the slices that a device plugin names one by one.
 SHARES_BY_ANNOTATION = ("gpu-fraction", "gpu-memory")
 BY_CLAIM = (
     "On nodes whose GPUs only a driver of devices has, claim a part of one by capacity.requests of "
@@ -52,7 +52,7 @@ ASK_FOR_GPUS = (
     "Request nvidia.com/gpu, or kant.io/gpu-milli for a share of one, or leave it to another "
     "scheduler (spec.schedulerName)."
 )
-# Where a field of the document stands in the pod.
+# The place in the pod of each field of the document.
 PLACES = {
     "tenant": f"label {TENANT}",
     "queue": f"label {QUEUE}",
@@ -82,8 +82,10 @@ PLACES = {
 
 
 class Refused(Exception):
-    """Pods of which no job can be made, and what helps. `own`: what is to be told to single ones of
-    them instead, by uid."""
+    """Pods of which no job can be made, and what helps.
+
+    `own`: by uid, what to tell single pods instead.
+    """
 
     def __init__(self, reason: str, text: str, own: Mapping[str, Cause] | None = None) -> None:
         super().__init__(text)
@@ -92,8 +94,11 @@ class Refused(Exception):
 
 
 class PodRequest(NamedTuple):
-    """What a pod asks for, in fields of a job document: those of the whole job, those of its pod
-    set, and how many pods its gang has (`size`)."""
+    """What a pod asks for, in fields of a job document.
+
+    `of_job` has those of the whole job and how many pods its gang has (`size`), `of_set` those of
+    its pod set.
+    """
 
     pod: PodFacts
     of_job: Mapping[str, Any]
@@ -104,7 +109,7 @@ PodSets = Sequence[Sequence[PodRequest]]  # pods that ask for the same, together
 
 
 def refusal_of(error: DomainError, sets: PodSets = ()) -> Refused:
-    """What a service says of the document, in the terms of the pods."""
+    """Return what a service says of the document, in terms of the pods."""
     reason = error.code if error.code[0].isupper() else "InvalidPod"
     if not error.errors:
         return Refused(reason, error.detail)
@@ -112,7 +117,7 @@ def refusal_of(error: DomainError, sets: PodSets = ()) -> Refused:
 
 
 def place_of(error: FieldError, sets: PodSets = ()) -> str:
-    """Where what is wrong stands in the pods."""
+    """Return the place of an error in the pods."""
     if error.path[0] != "pod_sets" or len(error.path) < 3:
         return PLACES.get(str(error.path[0]), error.field)
     place = PLACES.get(str(error.path[2]), error.field)
@@ -120,8 +125,10 @@ def place_of(error: FieldError, sets: PodSets = ()) -> str:
 
 
 def tenant_of(pod: PodFacts, names: QueueNames) -> tuple[str, str]:
-    """The names of the tenant and the queue that its labels say, else of the tenant of its
-    namespace; raises Refused."""
+    """Return the names of the tenant and queue by its labels, or else the tenant of its namespace.
+
+    Raises Refused.
+    """
     try:
         name, queue = queue_of(pod, names)
     except WrongQueue as wrong:
@@ -136,8 +143,10 @@ def tenant_of(pod: PodFacts, names: QueueNames) -> tuple[str, str]:
 
 
 def where_to(plain: PlainPod) -> Mapping[str, Any]:
-    """What the pod says of the nodes that it may run on; raises Refused for what Kant would break
-    if it bound the pod."""
+    """Return what the pod says of the nodes that it may run on.
+
+    Raises Refused for requirements that Kant would break by binding the pod.
+    """
     if plain.unhonoured:
         raise Refused("NotHonoured", " ".join(f"{f.field}: {f.remedy}" for f in plain.unhonoured))
     return _checked(plain.nodes)
@@ -145,7 +154,7 @@ def where_to(plain: PlainPod) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=256)
 def _checked(nodes: NodeRules) -> Mapping[str, Any]:
-    """Most pods say the same, or nothing."""
+    """Check node rules; cached, as most pods say the same, or nothing."""
     found = document_of_rules(nodes)
     faults = Faults()
     check_pod_set({"name": "worker", **found}, (), faults)
@@ -157,7 +166,7 @@ def _checked(nodes: NodeRules) -> Mapping[str, Any]:
 
 
 def asked_by(pod: PodFacts, plain: PlainPod, names: QueueNames) -> PodRequest:
-    """What one pod asks for; raises Refused."""
+    """Return what one pod asks for. Raises Refused."""
     if plain.workload is not None and plain.workload.wait is not None:
         raise Refused(*plain.workload.wait[:2])
     if plain.devices is not None and plain.devices.wait is not None:
@@ -192,7 +201,7 @@ def asked_by(pod: PodFacts, plain: PlainPod, names: QueueNames) -> PodRequest:
 
 
 def _levels_of_set(plain: PlainPod) -> dict[str, str]:
-    """The network levels that pods of its kind are to share; raises Refused."""
+    """Return the network levels that pods of its kind have to share. Raises Refused."""
     own = plain.levels
     if own.wrong:
         raise Refused("NotHonoured", own.wrong)
@@ -205,12 +214,12 @@ def _levels_of_set(plain: PlainPod) -> dict[str, str]:
 
 
 def _level(plain: PlainPod, name: str) -> str:
-    """The network level that the group of the pod names."""
+    """Return the network level that the pod's group names."""
     return getattr(plain.workload, name) if plain.workload is not None else ""
 
 
 def document_of(sets: PodSets, cluster: str) -> dict[str, Any]:
-    """The document of the job of these pods, which agree on what is of all of it."""
+    """Return the document of the job of these pods, which agree on what concerns the whole job."""
     first = sets[0][0]
     labels = set.intersection(*(set(one.pod.labels.items()) for part in sets for one in part))
     return {
@@ -223,7 +232,7 @@ def document_of(sets: PodSets, cluster: str) -> dict[str, Any]:
 
 
 def hold_of(plain: PlainPod) -> str:
-    """Why the pod cannot be bound now although nothing is wrong with it; "" = it can."""
+    """Return why the pod cannot be bound now although nothing is wrong with it; "" = it can."""
     if not plain.gates:
         return ""
     gates = "gate" if len(plain.gates) == 1 else "gates"
@@ -231,7 +240,7 @@ def hold_of(plain: PlainPod) -> str:
 
 
 def _size(pod: PodFacts, size: int | None) -> int:
-    """How many pods belong to the gang of the pod; 1 of a pod without one."""
+    """Return how many pods belong to the pod's gang; 1 for a pod without a gang."""
     name = pod.labels.get(GANG)
     if (workload := workload_of(pod)) is not None:
         return workload.size or 1
@@ -250,7 +259,7 @@ def _size(pod: PodFacts, size: int | None) -> int:
 
 
 def _name_of(pod: PodFacts, *, alone: bool) -> str:
-    """The name of the job of a pod, or of its gang."""
+    """Return the name of the job of a pod, or of its gang."""
     workload = workload_of(pod)
     if workload is not None and workload.groups and not alone:
         return _job_name("-".join(filter(None, (workload.name, workload.part))))
@@ -300,7 +309,7 @@ def _asks_for_cpu(pod: PodFacts) -> bool:
 
 
 def _no_gpu(pod: PodFacts) -> str:
-    """What a pod without a request for GPUs asks for instead, and what helps."""
+    """Return what a pod without a GPU request asks for instead, and what helps."""
     for name in SHARES_BY_ANNOTATION:
         if name in pod.annotations:
             return f"annotation {name}: Kant does not read it. {_instead(pod.annotations[name])}"
@@ -319,7 +328,7 @@ def _no_gpu(pod: PodFacts) -> str:
 
 
 def _instead(share: str) -> str:
-    """What to write for a share of a GPU in the words of others."""
+    """Return what to write instead of another system's request for a share of a GPU."""
     ask = "Request kant.io/gpu-milli for a share of one GPU: 500 is half of it."
     if re.fullmatch(r"0?\.[0-9]{1,9}", share) and (milli := int(1000 * Fraction(share))):
         ask = f'Request kant.io/gpu-milli: "{milli}".'
@@ -342,7 +351,7 @@ def _yes_or_no(text: str) -> bool:
     return text == "true"
 
 
-# Annotation, field of the document, and how its text is read.
+# Annotation: field of the document, and how to read its text.
 WISHES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "kant.io/gpu-models": ("gpu_types", _models),
     "kant.io/kind": ("kind", str),

@@ -1,8 +1,8 @@
-"""Jobs for pods that somebody else made (docs/decisions/0015-plain-pods.md, 0026).
+"""Make jobs of pods that somebody else made (docs/decisions/0015-plain-pods.md, 0026).
 
-Called inside the transaction of a pass, under its lease, before the pass decides: a job that is
-placed at once is written once. The id of the job is the uid of the pod, or comes of the uids of its
-gang: pods never become two jobs, whoever offers them again.
+Called inside the transaction of a pass, under its lease, before the pass decides, so that a job
+that is placed at once is written once. The id of a job is the uid of its pod, or follows from the
+uids of its gang: pods never become two jobs, however often they are offered.
 """
 
 import json
@@ -37,14 +37,18 @@ from scheduling.session.memory.live import Cause, Offer
 from tenants.database import planned
 from tenants.database.chunks import chunks
 
-# Of a pod: its uid, its job, and the labels by which that knows it.
+# Of a pod: its uid, its job, and the labels that the job has for it.
 _Known = tuple[Any, uuid.UUID, Any]
 
 
 class TakenUp(NamedTuple):
-    """What is to be written of the pods that a pass takes up: the jobs that some of them become,
-    and events of those that follow their pods; and ids for rows of them. `ahead`: of jobs that were
-    made before their transaction, what has to be still so in it."""
+    """What is to be written of the pods that a pass takes up.
+
+    - `made`: the jobs that some of them become.
+    - `followed`: events of jobs that follow their pods.
+    - `ids`: ids for rows of them.
+    - `ahead`: for jobs made before their transaction, what must still hold in it.
+    """
 
     made: NewRows
     followed: list[JobEvent]
@@ -52,19 +56,21 @@ class TakenUp(NamedTuple):
     ahead: StillSo | None = None
 
     def held(self) -> set[str]:
-        """Jobs that their pods put on hold."""
+        """Return the jobs that their pods put on hold."""
         return {str(event.job_id) for event in self.followed if event.kind == JobEventKind.HELD}
 
 
 def take_up(
     lease: Lease, offers: Sequence[Offer], now: datetime, shelf: Shelf | None = None
 ) -> TakenUp:
-    """Make a job of each pod, or gang of pods, that has none, and have the others follow their
-    pods; the answers are written into the offers. `shelf`: what was read before. From here on the
-    transaction is fenced; raises LeaseLost."""
+    """Make a job of each pod or gang that has none, and have other jobs follow their pods.
+
+    The answers are written into the offers. `shelf`: what was read before. From here on the
+    transaction is fenced; raises LeaseLost.
+    """
     ids, found = _known_pods(lease, [pod.uid for offer in offers for pod in offer.pods])
     known, labels = _jobs_of(found)
-    # Others write the nodes of a divided cluster, too.
+    # In a divided cluster, others write nodes, too.
     shelf = shelf if shelf is not None and lease.scope == WHOLE else Shelf()
     cluster = shelf.of(lease.cluster_id)
     events: list[JobEvent] = []
@@ -77,7 +83,7 @@ def take_up(
             if job is None:
                 free.append(pod)
             elif job.cluster_id != cluster.pk:
-                continue  # the same cluster under another name; that one has it
+                continue  # the same cluster under another name has the job
             elif lets_go(job):
                 free.append(pod)
             elif job.state in TERMINAL:
@@ -90,9 +96,9 @@ def take_up(
             known_by = [(pod, labels[pod.uid]) for pod in pods]
             events += follow_queue(cluster, job, offer, known_by, now)
         groups += [Jobless(offer, of_group) for of_group in groups_of(free)]
-    # A microsecond apart, so that they stand in the queue in their order.
+    # A microsecond apart, so that they stand in the queue in order.
     made = make_jobs(shelf, groups, known, now + timedelta(microseconds=len(events)))
-    # Who leads all of the cluster knows the jobs that it made.
+    # The scheduler of an undivided cluster knows the jobs that it made.
     if events or (made.events and lease.scope != WHOLE):
         ring_after_commit(cluster.pk)
     return TakenUp(made, events, ids)
@@ -101,8 +107,11 @@ def take_up(
 def take_up_ahead(
     lease: Lease, offers: Sequence[Offer], now: datetime, shelf: Shelf
 ) -> TakenUp | None:
-    """As `take_up`, without a transaction and mostly without a statement; None where that would not
-    do. Of pods that come alone, in a cluster that is not divided, on PostgreSQL."""
+    """Make jobs like `take_up`, without a transaction and mostly without a statement.
+
+    None = that would not do. It works for pods without a gang, in an undivided cluster, on
+    PostgreSQL.
+    """
     is_postgres = connection.vendor == "postgresql"
     if not is_postgres or lease.scope != WHOLE or not all(offer.is_new for offer in offers):
         return None
@@ -116,7 +125,9 @@ def take_up_ahead(
 
 
 def _jobs_of(found: Iterable[_Known]) -> tuple[dict[str, Job], dict[str, dict[str, str]]]:
-    """By uid the last job of each of these pods, and the labels by which it knows the pod."""
+    """Return, by uid, the last job of each of these pods, and the labels that the job has for
+    it.
+    """
     last: dict[str, uuid.UUID] = {}
     labels: dict[str, dict[str, str]] = {}
     for uid, job_id, known in found:
@@ -129,9 +140,11 @@ def _jobs_of(found: Iterable[_Known]) -> tuple[dict[str, Job], dict[str, dict[st
 
 
 def _known_pods(lease: Lease, uids: Sequence[str]) -> tuple[Ids, list[_Known]]:
-    """Fence the transaction; those of the pods that have, or had, a job, the last one last. On
-    PostgreSQL by one statement, which also gives ids for what is written where each of the others
-    becomes a job that has its place at once."""
+    """Fence the transaction; return those of the pods that have, or had, a job, the last one last.
+
+    On PostgreSQL one statement does this. It also reserves ids for what is written if each of the
+    other pods becomes a job that is placed at once.
+    """
     columns = "uid", "job_id", "labels"
     known: list[_Known] = []
     if connection.vendor != "postgresql":

@@ -1,2 +1,1 @@
-"""Job documents of one or several people become rows: what they find, whether they may, what is
-written."""
+"""Turn job documents of one or several users into rows: read, check, write."""

@@ -1,4 +1,4 @@
-"""What submissions ask of an installation, each read once for all jobs of a request."""
+"""What submissions ask of an installation, each fact read once for all jobs of a request."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -35,8 +35,10 @@ ONLY_NAMED = "Cluster “{}” takes only jobs that name it."
 
 
 class CommonGround:
-    """What submissions find, whoever they are of, as of one instant: tenants, queues, clusters and
-    what they have. `documents`: those that orders are asked of, of these users."""
+    """What all submissions have in common, as of one instant: tenants, queues and clusters.
+
+    `documents`: those that orders will be made of, of these users.
+    """
 
     def __init__(self, users: Collection[int], documents: Sequence[Mapping[str, Any]]) -> None:
         self._users, self._documents = users, documents
@@ -50,7 +52,7 @@ class CommonGround:
 
     @cached_property
     def tree(self) -> Tree:
-        """Of the tenants that documents name, and all above them."""
+        """The tenants that documents name, and all above them."""
         return Tree(self.here.tenants.values())
 
     @cached_property
@@ -63,8 +65,10 @@ class CommonGround:
 
 
 class Acceptance:
-    """What one user may use of what there is. `documents`: those of the user. `ground`: what was
-    read for those of others, too."""
+    """What one user may use.
+
+    `documents`: those of the user. `ground`: what was read for all users together.
+    """
 
     def __init__(
         self,
@@ -83,7 +87,7 @@ class Acceptance:
 
     @property
     def tree(self) -> Tree:
-        """Of the tenants that documents name, and all above them."""
+        """The tenants that documents name, and all above them."""
         return self._ground.tree
 
     @cached_property
@@ -93,7 +97,7 @@ class Acceptance:
 
     @cached_property
     def _access(self) -> Access:
-        """In all tenants: jobs may wait for those of others than documents name."""
+        """The user's rights in all tenants: jobs may wait for jobs of tenants not named here."""
         return access_of(self.actor)
 
     @cached_property
@@ -102,7 +106,7 @@ class Acceptance:
         return awaited_by(self._access, map(_ids, self._documents))
 
     def order_of(self, document: Mapping[str, Any]) -> Order:
-        """What a job document orders, where it may. Raises as `submit.submit_job`."""
+        """Return the order that a job document makes. Raises like `submit.submit_job`."""
         spec = job_spec(document)
         tenant = self._once(("tenant", spec.job.tenant), lambda: self._tenant(spec.job.tenant))
         name = spec.job.queue
@@ -119,8 +123,11 @@ class Acceptance:
         return Order(spec, tenant, choice.cluster, queue, choice, before)
 
     def keep_beside(self, orders: Collection[Order]) -> None:
-        """Keep the jobs that these wait for where they are until the transaction ends; to be called
-        first in it. Raises Conflict where one went to another cluster since it was looked at."""
+        """Keep the jobs that these orders wait for where they are until the transaction ends.
+
+        Must be called first in it. Raises Conflict if one has moved to another cluster since it was
+        read.
+        """
         waiting = [order for order in orders if order.awaits_movable]
         if not waiting:
             return
@@ -148,7 +155,7 @@ class Acceptance:
         return entered(self._who, tenant, name, self._standing.queues.get((tenant.pk, name)))
 
     def _clusters(self, name: str) -> list[Cluster]:
-        """The named cluster, or all active ones."""
+        """Return the named cluster, or all active ones."""
         clusters = self._standing.clusters
         if name and name != ANY_CLUSTER:
             if name in clusters:
@@ -162,8 +169,10 @@ class Acceptance:
         return list(clusters.values())
 
     def _refuse_on(self, cluster: Cluster, spec: JobSpec) -> bool:
-        """Raises Invalid where the job can never run on the cluster. Returns whether it waits for
-        jobs that may go to another one."""
+        """Raise Invalid if the job can never run on the cluster.
+
+        Returns whether it waits for jobs that may move to another one.
+        """
         refuse_on(self._ground.installed(cluster), spec)
         if not (spec.job.after or spec.job.after_ok):
             return False
@@ -189,7 +198,7 @@ def _wanted(spec: JobSpec) -> dict[str, list[str]]:
 
 
 def _ids(document: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What a document waits for, of that what can be ids; the others are known by nobody."""
+    """Return what a document waits for, as far as it can be ids; the rest names no job."""
     given = {name: document.get(name) or () for name in ("after", "after_ok")}
     return {
         name: [str(one) for one in many if _is_id(one)]
@@ -206,5 +215,5 @@ def _is_id(one: object) -> bool:
 
 
 def _names(given: Iterable[object]) -> set[str]:
-    """Those that can be names. What the others are is told of the document of each."""
+    """Return those that can be names; checking each document reports the others."""
     return {name for name in given if isinstance(name, str) and SLUG.fullmatch(name)}

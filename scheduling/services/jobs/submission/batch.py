@@ -1,4 +1,4 @@
-"""Many unlike jobs submitted at once, each with an answer of its own."""
+"""Submit many unlike jobs at once, each with its own answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,18 +12,18 @@ from tenants.models import User
 from tenants.services.transactions import unit_of_work
 
 MOST_DOCUMENTS = 1000
-MOST_JOBS = MAX_ARRAY  # of one call, those of its arrays together
+MOST_JOBS = MAX_ARRAY  # in one call, jobs of arrays included
 
 
 def submit_batch(
     actor: User, documents: Sequence[Mapping[str, Any]], *, dry_run: bool = False
 ) -> list[Made | DomainError]:
-    """Accept each of the job documents for itself, at most MOST_DOCUMENTS, in their order.
+    """Accept each job document by itself, at most MOST_DOCUMENTS, in order.
 
-    Returns for each the job, the array of a document with `array`, or why it is refused, as
-    `submit_job` raises it. The accepted ones are written together, by as many statements for many
-    as for one, and stand in the queue in their order. Raises Conflict, and takes none, where what
-    one refers to is deleted meanwhile.
+    Returns for each the job, the array of a document with `array`, or the error that refuses it, as
+    `submit_job` raises it. The accepted ones are written together, by as many statements as a
+    single job takes, and stand in the queue in order. Raises Conflict, and accepts none, if
+    something that one refers to is deleted meanwhile.
     """
     acceptance = Acceptance(actor, documents)
     answers: list[DomainError | Order] = []

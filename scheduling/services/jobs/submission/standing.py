@@ -1,4 +1,4 @@
-"""All that submissions read of an installation, by one statement and so as of one instant."""
+"""Read all that submissions need by one statement, and so as of one instant."""
 
 from collections.abc import Collection
 from functools import lru_cache
@@ -13,9 +13,13 @@ from tenants.models import GpuType, Membership, Queue, Tenant
 
 
 class Installation(NamedTuple):
-    """`tenants`: those that are named, and all above them. `roles`: {tenant: role} there by user.
-    `queues`: {(tenant, name)}. `pools`: {cluster: {GPU model: what is installed}}. Keys are primary
-    keys, or names."""
+    """What submissions need of an installation. Keys are primary keys, or names.
+
+    - `tenants`: the named ones, and all above them.
+    - `roles`: by user, {tenant: role}.
+    - `queues`: by (tenant, name).
+    - `pools`: by cluster, {GPU model: what is installed}.
+    """
 
     tenants: dict[str, Tenant]
     roles: dict[int, dict[int, str]]
@@ -28,7 +32,7 @@ class Installation(NamedTuple):
 def standing(
     users: Collection[int], tenants: Collection[str], queues: Collection[str]
 ) -> Installation:
-    """What these users find who submit to queues of these names, of tenants of these names."""
+    """Return what these users need who submit to these queues of these tenants."""
     named, who, entered = sorted(tenants), sorted(users), sorted(queues)
     found = rows.ask(_sql(len(named), len(who), len(entered)), [*named, *who, *entered])
     assert found is not None  # it selects lists
@@ -58,7 +62,7 @@ def standing(
 
 @lru_cache(64)
 def _sql(tenants: int, users: int, queues: int) -> str:
-    """Of so many of each; their places are in this order."""
+    """Return the statement for so many of each; their parameters are in this order."""
     table = {m: _table(m) for m in (Tenant, Membership, Queue, Cluster, GpuType, NodeRecord)}
     line = f"{table[Tenant]} t JOIN line USING (id)"
     roles = (

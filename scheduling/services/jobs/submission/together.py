@@ -1,4 +1,4 @@
-"""Jobs of several people, submitted at once and written by one transaction."""
+"""Submit jobs of several users at once and write them in one transaction."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from tenants.models import User
 from tenants.services.joined import EachAlone, nothing_done, one_transaction
 from tenants.services.receipts import Receipt, keep, taken
 
-MOST_TOGETHER = 32  # no more rows are told by one JSON text (`bulk.FEW`)
+MOST_TOGETHER = 32  # up to this many rows go as one JSON text (`bulk.FEW`)
 
 
 class UsersJob(NamedTuple):
-    """A job document, and who submits it. `receipt`: of one that came with a key."""
+    """A job document and its submitter. `receipt`: for a request that came with a key."""
 
     actor: User
     document: Mapping[str, Any]
@@ -23,9 +23,11 @@ class UsersJob(NamedTuple):
 
 
 def submit_together(jobs: Sequence[UsersJob]) -> list[Made | Exception]:
-    """Accept each for itself, in their order: the job, or why it is refused, as `submit_job` raises
-    it; EachAlone where it has to be asked alone. All are written by as many statements as one.
-    Raises as `one_transaction`, and then none is accepted."""
+    """Accept each job by itself, in order; write all by as many statements as one job takes.
+
+    Returns for each the job, the error that refuses it (as `submit_job` raises it), or EachAlone if
+    it must be submitted alone. Raises like `one_transaction`, and then accepts none.
+    """
     with nothing_done():
         ground = CommonGround({job.actor.pk for job in jobs}, [job.document for job in jobs])
         there = taken([job.receipt for job in jobs if job.receipt])
@@ -33,7 +35,7 @@ def submit_together(jobs: Sequence[UsersJob]) -> list[Made | Exception]:
         for job in jobs:
             if job.receipt is None or job.receipt.whose not in there:
                 answers.append(_order(job, ground))
-            else:  # it has been answered, or is when those before it here are
+            else:  # answered before, or will be by an earlier one here
                 answers.append(EachAlone())
             if job.receipt:
                 there.add(job.receipt.whose)
@@ -60,5 +62,5 @@ def _order(job: UsersJob, ground: CommonGround) -> Order | Exception:
         order = Acceptance(job.actor, [job.document], ground).order_of(job.document)
     except DomainError as error:
         return error
-    # It would hold the leases of its cluster, which several have to take in one order.
+    # Such orders hold the leases of their cluster; several would have to take them in one order.
     return EachAlone() if order.awaits_movable or order.spec.job.array is not None else order

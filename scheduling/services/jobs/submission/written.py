@@ -1,4 +1,4 @@
-"""Orders of jobs become rows, several of several people by one transaction."""
+"""Turn orders into rows, several of several users in one transaction."""
 
 import uuid
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Made = Job | JobArray
 
 
 def write_order(actor: User, order: Order, tree: Tree) -> Made:
-    """As `write_orders`, of one; raises why it is refused."""
+    """Write one order like `write_orders`; raise the error that refuses it."""
     [made] = write_orders(tree, [(actor, order)])
     if isinstance(made, DomainError):
         raise made
@@ -28,9 +28,11 @@ def write_order(actor: User, order: Order, tree: Tree) -> Made:
 
 
 def write_orders(tree: Tree, orders: Sequence[tuple[User, Order]]) -> list[Made | DomainError]:
-    """Write the rows of what users order, and ring. To be called in a transaction. Gives for each
-    what was made, or the Conflict that refuses it. They stand in the queue in their order. `tree`:
-    of the tenants of the orders, and all above them."""
+    """Write the rows that users order, and ring. Must be called in a transaction.
+
+    Returns for each order what was made, or the Conflict that refuses it. Jobs stand in the queue
+    in order. `tree`: the tenants of the orders, and all above them.
+    """
     room = WaitingRoom(tree, [order for _, order in orders])
     jobs, at = NewJobs(), timezone.now()
     given: list[Made | DomainError] = []
@@ -53,7 +55,7 @@ def write_orders(tree: Tree, orders: Sequence[tuple[User, Order]]) -> list[Made 
 
 
 def _job(actor: User, order: Order, at: datetime, jobs: NewJobs) -> Job:
-    """The job that is ordered, added to those that are written."""
+    """Add the ordered job to those that are written; return it."""
     job, sets = rows_of(actor, order, at)
     jobs.add(job, sets, submitted(actor, job))
     # What was just written need not be read again to be shown.
@@ -62,8 +64,10 @@ def _job(actor: User, order: Order, at: datetime, jobs: NewJobs) -> Job:
 
 
 def _array(actor: User, order: Order, at: datetime, jobs: NewJobs) -> tuple[JobArray, datetime]:
-    """The array that is ordered, its jobs added to those that are written, and the time of its
-    last job. Of an order with `array`."""
+    """Add the jobs of the ordered array to those that are written.
+
+    Returns the array and the time of its last job. The order must have an `array`.
+    """
     assert order.spec.job.array is not None
     count = order.spec.job.array.count
     job, sets = rows_of(actor, order, at)
