@@ -1,4 +1,4 @@
-"""Delete jobs that have been over for longer than they are kept (docs/decisions/0016)."""
+"""Delete jobs that have been over longer than they are kept (docs/decisions/0016)."""
 
 import time
 import uuid
@@ -13,17 +13,18 @@ from scheduling.models import Cluster, Job, JobEvent, JobPod, Placement, Retenti
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from tenants.database.chunks import chunks
 
-BATCH = 50  # jobs looked at, and deleted, together
-ROWS = 250  # most events or placements that one transaction deletes
-PAUSE = 2.0  # rests so much longer than it has worked: a cycle is several transactions
+BATCH = 50  # jobs examined, and deleted, together
+ROWS = 250  # events or placements that one transaction deletes at most
+PAUSE = 2.0  # rest this many times as long as the work took: one cycle is several transactions
 
 
 def prune_jobs(before: datetime, *, budget_s: float) -> int:
-    """Delete jobs that ended before `before`, the oldest first, with their pod sets, placements and
-    events; returns after about `budget_s` seconds with how many. What is left is deleted next time.
+    """Delete jobs that ended before `before`, oldest first, with their rows.
 
-    These stay: jobs with a pod that was not gone before then; jobs that a job which is not over
-    waits for; all jobs of an array while one of them has to stay.
+    These are pod sets, placements and events. Returns after about `budget_s` seconds with the
+    number of deleted jobs; the rest is deleted next time. These jobs stay: jobs with a pod that was
+    not gone before then, jobs that an open job waits for, and all jobs of an array while one of
+    them has to stay.
     """
     deadline = time.monotonic() + budget_s
     deleted, needed, arrays = 0, _needed(), set[uuid.UUID]()
@@ -40,7 +41,7 @@ def prune_jobs(before: datetime, *, budget_s: float) -> int:
 
 
 def _ended(before: datetime) -> Iterator[list[tuple[uuid.UUID, uuid.UUID | None]]]:
-    """(id, array) of the jobs that ended before then, the first to end first, BATCH at a time."""
+    """Yield (id, array) of the jobs that ended before then, first to end first, BATCH at a time."""
     rows = Job.objects.filter(state__in=list(TERMINAL), ended_at__lt=before)
     rows = rows.order_by("ended_at", "id")
     page = list(rows.values_list("id", "array_id", "ended_at")[:BATCH])
@@ -52,9 +53,11 @@ def _ended(before: datetime) -> Iterator[list[tuple[uuid.UUID, uuid.UUID | None]
 
 
 def _needed() -> set[uuid.UUID]:
-    """Jobs and arrays that jobs wait for which are not over, and the job of the newest event:
-    schedulers count from its id."""
-    # By cluster, because that is how the index of states begins.
+    """Return the jobs and arrays that open jobs wait for, and the job of the newest event.
+
+    The latter stays because schedulers count from its id.
+    """
+    # By cluster, as the index of states begins with that.
     clusters = list(Cluster.objects.values_list("id", flat=True))
     waiting = Job.objects.filter(cluster__in=clusters, state__in=list(WAITING | HOLDING))
     rows = waiting.exclude(after=[], after_ok=[]).order_by().values_list("after", "after_ok")
@@ -64,7 +67,7 @@ def _needed() -> set[uuid.UUID]:
 
 
 def _whole(array_id: uuid.UUID, before: datetime, needed: set[uuid.UUID]) -> list[uuid.UUID]:
-    """The jobs of an array; none while one of them has to stay."""
+    """Return the jobs of an array; none if one of them has to stay."""
     if array_id in needed:
         return []
     rows = Job.objects.filter(array_id=array_id)
@@ -76,7 +79,7 @@ def _whole(array_id: uuid.UUID, before: datetime, needed: set[uuid.UUID]) -> lis
 
 
 def _leaving(ids: Sequence[uuid.UUID], before: datetime) -> set[uuid.UUID]:
-    """Those of the jobs whose pods were not all gone before then: a job ends before its pods."""
+    """Return the jobs with pods that were not gone before then: a job ends before its pods."""
     found: set[uuid.UUID] = set()
     for chunk in chunks(ids, BATCH):
         late = Q(state__in=LIVE_PLACEMENTS) | Q(ended_at__gte=before)
@@ -86,10 +89,10 @@ def _leaving(ids: Sequence[uuid.UUID], before: datetime) -> set[uuid.UUID]:
 
 
 def _delete(unit: Sequence[uuid.UUID], before: datetime) -> int:
-    """Delete those of the jobs whose pods were gone before then; returns how many.
+    """Delete those of the jobs whose pods were gone before then; return how many.
 
-    What hangs on them goes first, and never many rows in one transaction: an array of ten thousand
-    jobs takes a few seconds to disappear, in which others write.
+    Dependent rows go first, and never many in one transaction: an array of ten thousand jobs takes
+    a few seconds to disappear, during which others can write.
     """
     leaving = _leaving(unit, before)
     ids = [job_id for job_id in unit if job_id not in leaving]
@@ -100,7 +103,7 @@ def _delete(unit: Sequence[uuid.UUID], before: datetime) -> int:
         _delete_rows(JobEvent, chunk)
         _delete_rows(Placement, chunk)
         _delete_rows(JobPod, chunk)
-        # With their pod sets; without `only` the ORM would read each job first.
+        # With their pod sets; without `only`, the ORM would read each job first.
         Job.objects.filter(pk__in=chunk).only("pk").delete()
         time.sleep(PAUSE * (time.monotonic() - began))
     return len(ids)

@@ -1,5 +1,7 @@
-"""The job document of a stored job: the inverse of `services.job_spec` and of the rows that
-`services.orders` makes. Pure: it reads rows and asks nobody.
+"""The job document of a stored job. Pure: it reads rows and asks nobody.
+
+This is the inverse of `services.jobs.validation.job_spec` and of the rows that
+`services.jobs.orders` makes.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,4 @@
-"""Job templates of a tenant: members (also of tenants below) read them, tenant admins write
-them.
-"""
+"""Job templates of a tenant, which its admins write and its members, and those below it, read."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,6 +1,4 @@
-"""What a document changes: a three-way merge of what it says, what it last said, and what
-exists.
-"""
+"""What a document changes: a three-way merge of what it says, last said, and what exists."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -60,9 +60,7 @@ class StillSo:
         return answers if is_so else None
 
     def holds(self) -> bool:
-        """Whether the condition holds; it then holds to the end of the transaction, which is
-        fenced.
-        """
+        """Whether the condition holds; if so, it holds to the end of the fenced transaction."""
         parts = self._parts(None)
         with planned.cursor() as cursor:
             sql = f"WITH {', '.join(sql for sql, _ in parts)} SELECT COUNT(*) FROM so"
@@ -70,8 +68,9 @@ class StillSo:
             return bool(cursor.fetchone()[0])
 
     def _parts(self, lease: Lease | None) -> list[Statement]:
-        """Return the parts of a statement: `so` has a row if the condition holds, `fenced` if the
-        lease does.
+        """Return the parts of a statement that check the condition and the lease.
+
+        `so` has a row if the condition holds, `fenced` if the lease does.
 
         `lease` None = the lease holds. Rows are locked one after another, in the order of
         submissions.

@@ -193,8 +193,7 @@ class Books:
         return QueueNames(cluster.name, cluster.queue_map, of_namespace)
 
     def hold(self, named: Iterable[tuple[str, str]]) -> None:
-        """Read and lock these (tenant, queue) if they exist, and count the jobs waiting in limited
-        ones.
+        """Read and lock these (tenant, queue) if they exist; count jobs waiting in limited ones.
 
         Nobody then changes or deletes them before the jobs are written. Ahead of the transaction
         they are only read.
@@ -302,7 +301,7 @@ class Books:
     def _entered(self, tenant: Tenant, name: str) -> Queue:
         queue = self._queues.get((tenant.pk, name))
         if queue is None:
-            return entry.queue_to_enter(None, tenant, name)  # raises, unless it is to be made
+            return entry.queue_to_enter(None, tenant, name)  # raises, unless to be made
         entry.refuse_entry(None, tenant, queue)
         return queue
 

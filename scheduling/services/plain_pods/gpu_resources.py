@@ -1,5 +1,4 @@
-"""Give pods GPUs of the resource they ask for: no kubelet serves nvidia.com/gpu on amd.com/gpu
-nodes.
+"""Pods get GPUs of the resource they ask for: no kubelet gives nvidia.com/gpu for amd.com/gpu.
 
 GPU types say nothing of resources, so the job of such pods names the types that matching nodes
 have.

@@ -79,8 +79,7 @@ def lets_go(job: Job) -> bool:
 def make_jobs(
     shelf: Shelf, groups: Sequence[Jobless], known: Mapping[str, Job], at: datetime
 ) -> "NewRows":
-    """Make a job of each unit of pods that may become one; note the jobs, or refusals, in the
-    offers.
+    """Make a job of each unit of pods that may become one; note jobs or refusals in the offers.
 
     Returns the rows of the jobs, to be written. The first job is as of `at`. `known`: the last job
     of each pod that had one.

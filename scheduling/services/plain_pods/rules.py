@@ -1,6 +1,4 @@
-"""What plain pods may name on a cluster, by the rules for jobs (`services.jobs.permitted`).
-Pure.
-"""
+"""What plain pods may name on a cluster, by the rules of jobs (`services.jobs.permitted`). Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -125,9 +125,7 @@ def take_up_ahead(
 
 
 def _jobs_of(found: Iterable[_Known]) -> tuple[dict[str, Job], dict[str, dict[str, str]]]:
-    """Return, by uid, the last job of each of these pods, and the labels that the job has for
-    it.
-    """
+    """Return, by uid, the last job of each of these pods, and the labels it has for the pod."""
     last: dict[str, uuid.UUID] = {}
     labels: dict[str, dict[str, str]] = {}
     for uid, job_id, known in found:

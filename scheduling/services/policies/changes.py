@@ -22,14 +22,14 @@ CHANGED = "policy.changed"
 
 
 def policy_of(cluster: Cluster) -> ClusterPolicy:
-    """The stored policy, or the default one (version 0, not stored)."""
+    """Return the stored policy, or the default one (version 0, not stored)."""
     row = ClusterPolicy.objects.filter(cluster=cluster).first()
     return row or ClusterPolicy(cluster=cluster, document={}, version=0)
 
 
 def changes_of(cluster: Cluster) -> QuerySet[AuditRecord]:
-    """The changes of its policy in the audit trail, the newest first."""
-    # There may have been another cluster of that name before.
+    """Return the changes of its policy in the audit trail, newest first."""
+    # An earlier cluster may have had the same name.
     return AuditRecord.objects.filter(
         action=CHANGED, subject=cluster.name, at__gte=cluster.created_at
     )
@@ -46,7 +46,7 @@ def change_policy(
     reverts: AuditRecord | None = None,
     dry_run: bool = False,
 ) -> ClusterPolicy:
-    """Replace the policy document; fields it does not name get their defaults.
+    """Replace the policy document; fields that it lacks get their defaults.
 
     `expected_version` 0 = none is stored yet. `reverts`: the change that this one takes back.
     Raises NotAllowed, Invalid naming each field, Stale.
@@ -75,8 +75,10 @@ def change_policy(
 
 
 def previewed(viewer: User, cluster: Cluster, policy: dict[str, Any]) -> Effects:
-    """What it would do from now on if a cluster were scheduled by this whole policy; kept for when
-    it is."""
+    """Return the effects from now on of scheduling a cluster by this whole policy.
+
+    They are kept for when the policy is set.
+    """
     effects = policy_effects(viewer, cluster, to_policy(policy))
     keep(viewer, digest_of_policy(cluster, policy), effects, cluster=cluster.name)
     return effects
@@ -87,7 +89,7 @@ def digest_of_policy(cluster: Cluster, policy: dict[str, Any]) -> str:
 
 
 def operators_only(actor: User) -> None:
-    """Raises NotAllowed."""
+    """Raise NotAllowed unless the actor is an operator."""
     if not actor.is_operator:
         raise NotAllowed("Only operators change the policy of a cluster.")
 
@@ -95,13 +97,15 @@ def operators_only(actor: User) -> None:
 def document_faults(
     document: Mapping[str, Any], others: Mapping[str, Any] | None = None
 ) -> list[FieldError]:
-    """All that is wrong with a policy document, each with the path of its field. `others`: what the
-    fields are that it does not name, if not the defaults."""
+    """Return all faults of a policy document, each with the path of its field.
+
+    `others`: the values of fields that it lacks, if not the defaults.
+    """
     return faults(document, others) or [*_unknown_gpu_types(document)]
 
 
 def _unknown_gpu_types(document: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Spare nodes of a GPU type that nobody knows would never be kept."""
+    """Yield unknown GPU types of spare nodes: such nodes would never be kept."""
     spares = document.get("spare_nodes")
     names = list(spares) if isinstance(spares, dict) else []
     known = set(GpuType.objects.filter(name__in=names).values_list("name", flat=True))

@@ -1,6 +1,7 @@
-"""Take back a change of a cluster's policy that stands in the audit trail, as quotas are (decision
-0014): only the settings that the change made others are set back, and only where nobody has set
-them since."""
+"""Take back a policy change from the audit trail, as for quotas (decision 0014).
+
+Only the settings that the change set are set back, and only those that nobody has set since.
+"""
 
 from dataclasses import dataclass
 
@@ -21,8 +22,10 @@ from tenants.services.transactions import unit_of_work
 
 @dataclass(frozen=True, slots=True)
 class PolicyReversal:
-    """What taking a change back does to the policy as it is now. `undone`: the settings it sets,
-    and to what. `version` is that of `now`."""
+    """What taking a change back does to the current policy.
+
+    `undone`: the settings it sets, and to what. `version` is that of `now`.
+    """
 
     cluster: Cluster
     now: Settings
@@ -31,9 +34,9 @@ class PolicyReversal:
 
 
 def policy_reversal_of(record: AuditRecord) -> PolicyReversal:
-    """What taking back the change of `record` means now.
+    """Return what taking back the change of `record` means now.
 
-    Raises Conflict where that is impossible, naming what stands in the way.
+    Raises Conflict if that is impossible, naming what stands in the way.
     """
     cluster = Cluster.objects.filter(name=record.subject, created_at__lte=record.at).first()
     if cluster is None:
@@ -52,7 +55,7 @@ def policy_reversal_of(record: AuditRecord) -> PolicyReversal:
     if not at_work:
         told = f"It is as it was before this change already.{_since(cluster, record, changed)}"
         raise Conflict(told)
-    undone = {key: before.get(key, 0) for key in at_work}  # a type that was not named: no spares
+    undone = {key: before.get(key, 0) for key in at_work}  # a type that was not named has no spares
     return PolicyReversal(cluster, now, undone, row.version)
 
 
@@ -67,7 +70,7 @@ def revert_policy_change(
 ) -> ClusterPolicy:
     """Take back the change of `record` as a change of its own.
 
-    `expected_version` is that of the policy as it was shown. Raises as `policy_reversal_of` and
+    `expected_version` is that of the policy as it was shown. Raises like `policy_reversal_of` and
     `change_policy`.
     """
     operators_only(actor)
@@ -94,7 +97,7 @@ def _conflict(cluster: Cluster, record: AuditRecord, key: str, now: Settings) ->
 
 
 def _since(cluster: Cluster, record: AuditRecord, keys: list[str]) -> str:
-    """Who changed one of these settings last."""
+    """Return who last changed one of these settings."""
     for one in changes_of(cluster).filter(at__gt=record.at):
         if set(differing(settings_of(one.before or {}), settings_of(one.after or {}))) & {*keys}:
             return f" {one.actor_name} changed it at {one.at:%Y-%m-%d %H:%M:%S} UTC."

@@ -12,27 +12,29 @@ from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
 from tenants.models import Identity, Queue, QueueState, Tenant, User
 from tenants.permissions import Access, strongest
 
-# What of a job a queue looks at: field of the document, which is its column too.
+# The fields of a job that a queue checks; also the names of their columns.
 LOOKED_AT = ("kind", "priority", "run_limit_s")
 
 
 @dataclass(frozen=True, slots=True)
 class Submitter:
-    """Who submits; the name and the groups are looked up only where a queue asks for them."""
+    """Who submits. The name and the groups are looked up only if a queue asks for them."""
 
     user: User
     access: Access
 
     def groups(self) -> set[str]:
-        """Groups here and, as of the last sign-in, at the OpenID provider."""
+        """Return the user's groups here and, as of the last sign-in, at the OpenID provider."""
         told = Identity.objects.filter(user=self.user).values_list("groups", flat=True)
         names = {name for groups in told for name in groups}
         return names.union(self.user.groups.values_list("name", flat=True))
 
 
 def fitted(queue: Queue, document: Mapping[str, Any], spec: JobSpec) -> JobSpec:
-    """The job with what the queue that it enters gives to those that say nothing. Raises Invalid
-    where the queue does not take such jobs."""
+    """Return the job with the queue's defaults for what it leaves out.
+
+    Raises Invalid if the queue does not take such jobs.
+    """
     given = {name for name, value in document.items() if value is not None}
     defaults = {n: v for n, v in defaults_of(queue).items() if n not in given}
     if defaults:
@@ -42,7 +44,7 @@ def fitted(queue: Queue, document: Mapping[str, Any], spec: JobSpec) -> JobSpec:
 
 
 def queue_to_enter(who: Submitter | None, tenant: Tenant, name: str) -> Queue:
-    """The queue of a name. `who` None: Kant itself, for a pod that nobody submitted.
+    """Return the queue of a name. `who` None: Kant itself, for a pod that nobody submitted.
 
     Raises Invalid (no such queue), NotAllowed, Conflict (it takes no jobs now).
     """
@@ -50,10 +52,10 @@ def queue_to_enter(who: Submitter | None, tenant: Tenant, name: str) -> Queue:
 
 
 def entered(who: Submitter | None, tenant: Tenant, name: str, queue: Queue | None) -> Queue:
-    """As `queue_to_enter`, of the queue that was read, None = there is none."""
+    """Check a queue that was read (None = there is none) like `queue_to_enter`."""
     if queue is None and name == DEFAULT_QUEUE:
-        # Its tenant was made by a Kant that did not know of queues, or was deleted just now:
-        # `take_in` writes the row, in the transaction of the jobs.
+        # Its tenant was made by a version of Kant without queues, or was just deleted: `take_in`
+        # writes the row, in the transaction of the jobs.
         return Queue(tenant=tenant, name=name)
     if queue is None:
         names = Queue.objects.filter(tenant=tenant).values_list("name", flat=True)
@@ -66,7 +68,7 @@ def entered(who: Submitter | None, tenant: Tenant, name: str, queue: Queue | Non
 
 
 def refuse_entry(who: Submitter | None, tenant: Tenant, queue: Queue) -> None:
-    """Raises NotAllowed, Conflict as `queue_to_enter`, of a queue that there is."""
+    """Raise NotAllowed or Conflict like `queue_to_enter`, for an existing queue."""
     if not may_enter(who, queue):
         raise NotAllowed(
             f"You may not use queue “{queue.name}” of tenant “{tenant.name}”. Those you may use: "
@@ -76,18 +78,18 @@ def refuse_entry(who: Submitter | None, tenant: Tenant, queue: Queue) -> None:
 
 
 def _to_enter(who: Submitter | None, tenant: Tenant) -> str:
-    """The names of the queues that take jobs of somebody now."""
+    """Return the names of the queues that take jobs of this submitter now."""
     taking = Queue.objects.filter(tenant=tenant, state__in=(QueueState.OPEN, QueueState.HELD))
     return ", ".join([queue.name for queue in taking if may_enter(who, queue)]) or "none"
 
 
 def may_enter(who: Submitter | None, queue: Queue) -> bool:
-    """Whether somebody who may submit to the tenant may submit to this queue of it."""
+    """Whether someone who may submit to the tenant may submit to this queue of it."""
     if not (queue.roles or queue.users or queue.groups):
         return True
     if who is None:
         return False
-    # Who administers the tenant could let themselves in.
+    # Tenant admins could let themselves in.
     if who.access.may_administer(queue.tenant_id) or who.user.get_username() in queue.users:
         return True
     held = who.access.role_in(queue.tenant_id)
@@ -98,7 +100,7 @@ def may_enter(who: Submitter | None, queue: Queue) -> bool:
 
 
 def refuse_closed(who: Submitter | None, tenant: Tenant, queue: Queue) -> None:
-    """Raises Conflict where the queue takes no more jobs."""
+    """Raise Conflict if the queue takes no more jobs."""
     if queue.state not in (QueueState.DRAINING, QueueState.CLOSED):
         return
     why = f": {queue.state_reason.rstrip('.')}" if queue.state_reason else ""
@@ -111,8 +113,10 @@ def refuse_closed(who: Submitter | None, tenant: Tenant, queue: Queue) -> None:
 
 
 def defaults_of(queue: Queue) -> dict[str, Any]:
-    """{field of a job: what the queue gives to jobs that do not say it}. Where there is a longest
-    run time, and no default, a job gets the longest."""
+    """Return {field of a job: what the queue gives to jobs that leave it out}.
+
+    If there is a maximum run time and no default, a job gets the maximum.
+    """
     limit = queue.default_run_limit_s
     given = {
         "priority": queue.default_priority,
@@ -123,13 +127,13 @@ def defaults_of(queue: Queue) -> dict[str, Any]:
 
 
 def given_to(job: Job) -> set[str]:
-    """What its queue gives to jobs that do not say it."""
+    """Return the fields that the job's queue gives to jobs that leave them out."""
     queue = Queue.objects.filter(tenant=job.tenant_id, name=job.queue).first()
     return set() if queue is None else set(defaults_of(queue))
 
 
 def refuse_unfit(queue: Queue, asked: Mapping[str, Any]) -> None:
-    """Raises Invalid naming each field of `asked`, of LOOKED_AT, that the queue does not allow."""
+    """Raise Invalid naming each field of `asked`, of LOOKED_AT, that the queue does not allow."""
     faults = []
     name = f"Queue “{queue.name}”"
     if "kind" in asked and queue.kinds and asked["kind"] not in queue.kinds:
@@ -149,13 +153,11 @@ def refuse_unfit(queue: Queue, asked: Mapping[str, Any]) -> None:
 
 
 def take_in(queue: Queue, more: int) -> None:
-    """Write a default queue that is not there yet.
+    """Check that `more` jobs may wait in the queue; write a default queue that does not exist yet.
 
-    Raises Conflict where `more` waiting jobs are too many for the queue, or it was closed or
-    deleted meanwhile.
-
-    To be called in the transaction that writes them: the row is locked, so that submissions and
-    changes of the queue that cross each other see each other.
+    Raises Conflict if they are too many for the queue, or if it was closed or deleted meanwhile.
+    Must be called in the transaction that writes the jobs: it locks the row, so that submissions
+    and changes of the queue at the same time see each other.
     """
     if queue.pk is None:
         queue, _ = Queue.objects.get_or_create(tenant=queue.tenant, name=queue.name)
@@ -169,8 +171,10 @@ def take_in(queue: Queue, more: int) -> None:
 
 
 def still_open(queue: Queue, now: Queue | None) -> Queue:
-    """The queue as it is `now`, its row locked. Raises Conflict where it was deleted or closed
-    since it was read."""
+    """Return the queue as it is `now`, its row locked.
+
+    Raises Conflict if it was deleted or closed since it was read.
+    """
     if now is None:
         raise Conflict(f"Queue “{queue.name}” was deleted just now. Name another.")
     refuse_closed(None, now.tenant, now)
@@ -178,7 +182,7 @@ def still_open(queue: Queue, now: Queue | None) -> Queue:
 
 
 def refuse_more(tenant: Tenant, queue: Queue, waiting: int, more: int) -> None:
-    """Raises Conflict where so many jobs may not wait in the queue."""
+    """Raise Conflict if that many more jobs may not wait in the queue."""
     if queue.max_waiting is not None and waiting + more > queue.max_waiting:
         raise Conflict(
             f"Queue “{queue.name}” of tenant “{tenant.name}” has {waiting} waiting jobs and may "

@@ -1,4 +1,4 @@
-"""For which clusters a scheduler is to run a cycle now."""
+"""Wakes a scheduler for the clusters that need a cycle now."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ Key = tuple[int, str]  # cluster and scope
 
 
 class Alarm:
-    """Rung for news, and by itself when the time for a decision has come. Any thread may ring."""
+    """Rings for news, and by itself when a decision is due. Any thread may ring."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -21,14 +21,13 @@ class Alarm:
             self._changed.notify()
 
     def wake(self) -> None:
-        """Wake who waits, for no cluster."""
+        """Wake the waiting thread, for no cluster."""
         with self._changed:
             self._woken = True
             self._changed.notify()
 
     def ring_at(self, key: Key, due: float | None) -> None:
-        """Ring for the scope once at that second since the epoch, and at no other that was said
-        before."""
+        """Ring for the scope once at `due` (seconds since the epoch), replacing an earlier time."""
         with self._changed:
             if due is None:
                 self._due.pop(key, None)
@@ -37,8 +36,10 @@ class Alarm:
             self._changed.notify()
 
     def wait(self, until: float) -> set[int]:
-        """The clusters that were rung for since the last call; waits for one of them until that
-        instant of the monotonic clock."""
+        """Return the clusters that were rung for since the last call.
+
+        If there are none, wait until one is, at the longest until `until` of the monotonic clock.
+        """
         with self._changed:
             while not (self._take_due() or self._woken):
                 left = until - time.monotonic()
@@ -52,7 +53,7 @@ class Alarm:
             return rung
 
     def _take_due(self) -> bool:
-        """Ring for what is due; whether there is something to ring for."""
+        """Ring for what is due; return whether any cluster was rung for."""
         now = time.time()
         for key in [key for key, due in self._due.items() if due <= now]:
             del self._due[key]

@@ -1,6 +1,8 @@
-"""A file whose time says when a process was last at work, for a probe that cannot ask it anything:
-`python -I scheduling/services/scheduler/alive.py FILE SECONDS` ends with 1 where that is longer
-ago. It imports nothing of Kant, since a probe runs every few seconds."""
+"""A file whose time says when a process last worked, for a probe that cannot ask the process.
+
+`python -I scheduling/services/scheduler/alive.py FILE SECONDS` exits with 1 if that is longer ago.
+It imports nothing of Kant, since a probe runs every few seconds.
+"""
 
 import os
 import sys
@@ -8,14 +10,14 @@ import time
 
 
 def sign(path: str) -> None:
-    """The process works now; "" = nobody looks."""
+    """Note that the process works now; "" = no probe."""
     if path:
         with open(path, "ab"):
             os.utime(path)
 
 
 def silent_for(path: str) -> float | None:
-    """Seconds since it was last at work; None = never yet."""
+    """Return the seconds since it last worked; None = it never did."""
     try:
         return time.time() - os.stat(path).st_mtime
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""Write what one pass decided: one short, fenced transaction of guarded, batched updates, and of
-all that cannot be in anybody's way together.
+"""Write what one pass decided, in one short, fenced transaction of guarded, batched updates.
 
-A thousand jobs that take the same step are one UPDATE. Its WHERE names the state and version each
-of them must still have; when fewer rows changed, the rows are looked at one by one, and the jobs
-where somebody was faster are returned as stale: nothing of their step is written.
+What cannot conflict is written together. A thousand jobs that take the same step are one UPDATE.
+Its WHERE names the state and version that each of them must still have. If fewer rows changed, the
+rows are checked one by one, and jobs that somebody else wrote first are returned as stale: nothing
+of their step is written.
 """
 
 from collections import defaultdict
@@ -54,7 +54,7 @@ POD_COLUMNS = (
     "state", "message", "reason", "pod_uid", "bound_at", "running_at", "ended_at", "held_from",
 )  # fmt: skip
 PLACE = "json_build_array(id, job_id, pod_set, ordinal)"
-# Which time stamp a step sets, beside state and version.
+# The time stamp that a step sets, besides state and version.
 STAMPS = {
     Kind.ADMITTED: "admitted_at",
     Kind.RUNNING: "running_at",
@@ -65,10 +65,13 @@ STAMPS = {
 
 
 class Committed(NamedTuple):
-    """What became of the writes of a pass. `stale`: ids of jobs that somebody else changed before,
-    and of those that are `put_back` (`ruled`), or `taken_back`: new ones that are not written, as
-    what they were made of has changed. `events`: ids of the events about what memory knows
-    already."""
+    """The result of a pass's writes.
+
+    - `stale`: ids of jobs that somebody else changed first, including `put_back` and `taken_back`.
+    - `put_back`: jobs that have to wait for other scopes (`ruled`).
+    - `taken_back`: new jobs that are not written, as what they were made from has changed.
+    - `events`: ids of the events about what memory already knows.
+    """
 
     stale: set[str]
     events: Sequence[int] = ()
@@ -83,9 +86,11 @@ def apply_decisions(
     taken: TakenUp | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> Committed:
-    """Write everything or nothing. `taken`: what was taken up before it was decided, in a
-    transaction that goes on, and that is fenced, unless it was taken up ahead; `elsewhere`: None in
-    a cluster that is not divided. Raises LeaseLost."""
+    """Write everything or nothing. Raises LeaseLost.
+
+    `taken`: plain pods taken up before the decision, in a transaction that continues and is fenced,
+    unless they were taken up ahead. `elsewhere`: None in an undivided cluster.
+    """
     if taken is None and writes.is_of_pods:
         write_fenced(lease, _pods(writes, now), _jobs(writes, set(), writes.stand_at, now))
         return Committed(set())
@@ -109,7 +114,7 @@ def apply_decisions(
         fresh = taken.made
         put_back = set[str]()
         if elsewhere is not None and writes.intents:
-            hold_scopes(lease, writes.routes)  # before others are kept out: they hold such rows
+            hold_scopes(lease, writes.routes)  # first, as the scopes kept out below hold such rows
             put_back = jobs_to_put_back(lease, writes.intents, elsewhere, now)
         stale = put_back | taken_back
         done: list[Transition] = []
@@ -119,7 +124,7 @@ def apply_decisions(
         if lease.scope != WHOLE:
             check_own(lease, (pod.place.node for _, pod in intents))
         events: list[JobEvent | dict[str, Any]] = [_event(t, now) for t in done]
-        # A job that waits may have gone to another cluster meanwhile.
+        # A waiting job may have moved to another cluster meanwhile.
         mine = Job.objects.filter(cluster_id=lease.cluster_id)
         stand_at = _stand(mine, writes.stand_at, fresh)
         events += _write_reasons(mine, writes, taken, stale, now)
@@ -130,7 +135,7 @@ def apply_decisions(
             or writes.constraints
             or writes.stand_as_submitted
         ):
-            fresh.write()  # these look for the jobs that they are about
+            fresh.write()  # the writes below look up their jobs
         _write_staying(writes.staying, now)
         _write_reservations(mine, writes.reservations)
         _write_blocked(mine, writes.blocked)
@@ -157,14 +162,14 @@ def apply_decisions(
             orders.filter(node__in=writes.opened).delete()
     for (_, pod), row_id in zip(intents, places, strict=True):
         pod.row, pod.placed_at = row_id, now.timestamp()
-    # What no event has is no gap in which one may come late.
+    # An id without an event is no gap in which one may still appear.
     events_known = [*ids[:known], *taken.ids.left(JobEvent)]
     return Committed(stale, events_known, put_back, taken_back)
 
 
 # --- what one statement can write -----------------------------------------------------------------
 def _is_about(writes: Writes, fresh: NewRows) -> bool:
-    """Whether it is only about jobs that are not written yet, and pods that have places."""
+    """Whether it concerns only jobs that are not written yet, and pods that have places."""
     others = {"offers", "transitions", "intents", "reasons"} | OF_PODS
     if any(getattr(writes, name) for name in writes.__slots__ if name not in others):
         return False
@@ -177,10 +182,10 @@ def _is_about(writes: Writes, fresh: NewRows) -> bool:
 def _at_once(
     lease: Lease, ahead: StillSo, writes: Writes, now: datetime, taken: TakenUp
 ) -> Committed | None:
-    """Write all of it if what it was made of is still so; else None, and nothing is written."""
+    """Write all of it if what it was made from still holds; otherwise return None."""
     fresh, nobody = taken.made, set[str]()
     done = [t for batch in _rounds(writes.transitions) for t in _advance(batch, fresh, nobody, now)]
-    mine = Job.objects.none()  # nothing is about jobs that have rows
+    mine = Job.objects.none()  # no job has a row yet
     events: list[JobEvent | dict[str, Any]] = [*fresh.events, *(_event(t, now) for t in done)]
     events += _write_reasons(mine, writes, taken, nobody, now)
     found = ahead.write(
@@ -206,7 +211,7 @@ def _at_once(
 
 # --- jobs -----------------------------------------------------------------------------------------
 def _rounds(transitions: Iterable[Transition]) -> Iterator[list[Transition]]:
-    """The first step of every job, then the second …: steps of one job depend on each other."""
+    """Yield the first step of every job, then the second …: a job's steps depend on each other."""
     rounds: list[list[Transition]] = []
     count: dict[str, int] = defaultdict(int)
     for step in transitions:
@@ -221,8 +226,10 @@ def _rounds(transitions: Iterable[Transition]) -> Iterator[list[Transition]]:
 def _advance(
     transitions: Iterable[Transition], fresh: NewRows, stale: set[str], now: datetime
 ) -> list[Transition]:
-    """Take these steps; adds to `stale` and returns the steps that were taken. Of `fresh` jobs the
-    rows are still to be written."""
+    """Take these steps; add to `stale`, and return the steps that were taken.
+
+    The rows of `fresh` jobs have yet to be written.
+    """
     groups: dict[tuple[Any, ...], list[Transition]] = defaultdict(list)
     done: list[Transition] = []
     for t in transitions:
@@ -241,8 +248,8 @@ def _advance(
             if rows.filter(id__in=ids).update(**values) == len(ids):
                 done += chunk
                 continue
-            # Somebody was faster with one of them. Those that took the step are as it wrote them:
-            # a person's cancellation leads to the same state and version.
+            # Somebody else wrote one of them first. Jobs that took the step have all its values: a
+            # person's cancellation leads to the same state and version.
             written = {name: value for name, value in values.items() if name != "evidence"}
             taken = Job.objects.filter(id__in=ids, **written).values_list("id", flat=True)
             mine = {str(i) for i in taken}
@@ -262,7 +269,7 @@ def _job_values(t: Transition, now: datetime) -> dict[str, Any]:
         **dict(t.columns),
     }
     if t.kind in (Kind.QUOTA_RESERVED, Kind.QUOTA_LOST):
-        # The job goes on waiting; why is written with its reasons.
+        # The job keeps waiting; its reason is written with the reasons.
         for name in ("reason", "message", "evidence", "reason_at"):
             del values[name]
     if t.kind in STAMPS:
@@ -273,7 +280,7 @@ def _job_values(t: Transition, now: datetime) -> dict[str, Any]:
 
 
 def _event(t: Transition, now: datetime) -> dict[str, Any]:
-    """Columns of an event: a row of Django costs more than all that is done with these."""
+    """Return an event's columns: a model instance would cost more than all that follows."""
     evidence = {"evidence": dict(t.evidence)} if t.evidence else {}
     return evidence | {
         "job_id": t.job_id,
@@ -302,13 +309,13 @@ def _noted(note: Note, now: datetime) -> JobEvent:
 def _write_reasons(
     mine: QuerySet[Job], writes: Writes, taken: TakenUp, stale: set[str], now: datetime
 ) -> list[JobEvent]:
-    """Reasons of waiting jobs, equal ones together; an event where the reason itself changed."""
+    """Write reasons of waiting jobs, equal ones together; return events of changed reasons."""
     latest = {change.job_id: change for change in writes.reasons if change.job_id not in stale}
     groups: dict[tuple[str, str, str], list[ReasonChange]] = defaultdict(list)
     placed, held = {job.id for job, _ in writes.intents}, taken.held()
     for change in latest.values():
         if change.job_id in held:
-            continue  # its pod says why it waits from now on
+            continue  # from now on its pod says why it waits
         verdict = change.verdict
         if change.job_id in taken.made:
             if change.job_id not in placed:
@@ -346,7 +353,7 @@ def _reason_values(verdict: Verdict, now: datetime) -> dict[str, Any]:
 
 
 def _write_staying(staying: Iterable[Waiting], now: datetime) -> None:
-    """Why jobs that run get no more pods, for people to see."""
+    """Write why running jobs get no more pods, for people to see."""
     for told in staying:
         verdict = told.verdict
         growth = {
@@ -359,7 +366,7 @@ def _write_staying(staying: Iterable[Waiting], now: datetime) -> None:
 
 
 def _write_constraints(mine: QuerySet[Job], constraints: Mapping[str, Document | None]) -> None:
-    """What the engine is told of jobs beside what they ask for; None = nothing any more."""
+    """Write what the engine is told of jobs beyond their rows; None = nothing any more."""
     for chunk in chunks(sorted(constraints)):
         there = mine.filter(id__in=chunk).values_list("id", flat=True)
         rows = [
@@ -376,14 +383,14 @@ def _write_constraints(mine: QuerySet[Job], constraints: Mapping[str, Document |
 
 
 def _write_reservations(mine: QuerySet[Job], reservations: Iterable[Reservation]) -> None:
-    """Where and when blocked heads are expected to start, for people to see."""
+    """Write where and when blocked heads are expected to start, for people to see."""
     for known in reservations:
         at = None if known.start_at is None else datetime.fromtimestamp(known.start_at, UTC)
         mine.filter(id=known.job_id).update(reserved_start=at, reserved_nodes=list(known.nodes))
 
 
 def _write_blocked(mine: QuerySet[Job], changes: Iterable[Blocked]) -> None:
-    """Since when heads are blocked, for the scheduler that comes after this one."""
+    """Write since when heads are blocked, for the next scheduler."""
     for job in changes:
         at = None if job.since is None else datetime.fromtimestamp(job.since, UTC)
         mine.filter(id=job.job_id).update(blocked_since=at)
@@ -392,7 +399,7 @@ def _write_blocked(mine: QuerySet[Job], changes: Iterable[Blocked]) -> None:
 def _stand(
     mine: QuerySet[Job], stand_at: Mapping[str, float], fresh: NewRows
 ) -> Mapping[str, float]:
-    """Since when jobs stand in the queue: new rows get that at once; returns the other jobs."""
+    """Set since when jobs stand in the queue on new rows; return it for the other jobs."""
     others = []
     for job_id, at in stand_at.items():
         if job_id in fresh:
@@ -407,8 +414,11 @@ def _stand(
 
 
 def _jobs(writes: Writes, stale: set[str], stand_at: Mapping[str, float], now: datetime) -> Changed:
-    """How often jobs have failed and were restarted, since when they stand in the queue, and when
-    all that they need was bound: from then on they count as scheduled (metrics.md)."""
+    """Return the columns that change for jobs.
+
+    These are the numbers of failures and restarts, since when they stand in the queue, and when all
+    that they need was bound: from then on they count as scheduled (metrics.md).
+    """
     stands_at = {i: datetime.fromtimestamp(at, UTC) for i, at in stand_at.items()}
     bound = {i: _time(at, now) for i, at in writes.bound_jobs.items() if i not in stale}
     told: dict[str, Mapping[str, Any]] = {
@@ -424,7 +434,7 @@ def _jobs(writes: Writes, stale: set[str], stand_at: Mapping[str, float], now: d
 
 
 def _events(events: Sequence[JobEvent | dict[str, Any]], ids: Sequence[int] | None) -> Rows:
-    """`ids` None: the table gives them theirs."""
+    """Return rows of events. `ids` None: the table assigns them."""
     rows = Rows(JobEvent, with_ids=ids is not None)
     blank = rows.prepare(JobEvent())
     for number, event in enumerate(events):
@@ -437,7 +447,7 @@ def _events(events: Sequence[JobEvent | dict[str, Any]], ids: Sequence[int] | No
 
 
 def _write_scopes(lease: Lease, writes: Writes, now: datetime) -> list[JobEvent]:
-    """What changes hands between scopes; after the pods, whose ends free the nodes."""
+    """Write what changes hands between scopes; after the pods, whose ends free the nodes."""
     if writes.claims:
         claim(lease, writes.claims, now)
     for handover in writes.handovers:
@@ -451,7 +461,7 @@ def _write_scopes(lease: Lease, writes: Writes, now: datetime) -> list[JobEvent]
 def _intents(
     intents: Sequence[tuple[LiveJob, LivePod]], ids: Sequence[int] | None, now: datetime
 ) -> Rows:
-    """`ids` None: the table gives them theirs."""
+    """Return rows of intents. `ids` None: the table assigns them."""
     rows = Rows(Placement, with_ids=ids is not None)
     blank = rows.prepare(Placement(intended_at=now))
     for number, (job, pod) in enumerate(intents):
@@ -470,8 +480,10 @@ def _intents(
 
 
 def _pods(writes: Writes, now: datetime) -> Changed:
-    """What each pod has become, its last state where it took several steps in one pass, and from
-    when on it counts as allocated (metrics.md)."""
+    """Return what each pod has become, and from when it counts as allocated (metrics.md).
+
+    A pod that took several steps in one pass gets its last state.
+    """
     merged: dict[int, tuple[PodStep, PodStep]] = {}
     for step in writes.steps:
         if step.pod.row:
@@ -498,5 +510,5 @@ def _pods(writes: Writes, now: datetime) -> Changed:
 
 
 def _time(at: float, now: datetime) -> datetime:
-    """When something happened: as it was told, else `now`."""
+    """Return when something happened: the reported time, or else `now`."""
     return datetime.fromtimestamp(at, UTC) if at else now

@@ -1,4 +1,4 @@
-"""The scheduling cycles of a cluster, from the leases to the effects. Called by the loop alone."""
+"""The scheduling cycles of a cluster, from the leases to the effects. Only the loop calls them."""
 
 import logging
 import os
@@ -49,14 +49,14 @@ from scheduling.session.session import Session
 
 log = logging.getLogger(__name__)
 
-LINGER_S = 0.02  # while binds are on their way, wait this long for their ends before returning
-BUDGET_S = 1.0  # one call returns after this, so that other clusters get their turn
-PROJECT_S = 1.0  # how often node rows and the status line are written; under load half as often
-SCOPES_S = 1.0  # how often is looked which scopes there are, and whether they are shared fairly
-DISTRUST_S = 60.0  # a scheduler that could not lead asks nobody for a scope for so long
-RETRY_S = 5.0  # a cluster that cannot be reached is tried again after this
+LINGER_S = 0.02  # while binds are under way, wait this long for their results before returning
+BUDGET_S = 1.0  # one call returns after this, to give other clusters their turn
+PROJECT_S = 1.0  # how often node rows and the status line are written; half as often under load
+SCOPES_S = 1.0  # how often to check which scopes exist and whether they are shared fairly
+DISTRUST_S = 60.0  # how long a scheduler that could not lead asks nobody for a scope
+RETRY_S = 5.0  # how long until a cluster that could not be reached is tried again
 EARLY = 1 / 4  # of the lease, after which it is renewed between passes
-LIST_S = 0.5  # so long a first list is waited for; one that takes longer keeps no cluster waiting
+LIST_S = 0.5  # how long to wait for a first list; a longer one must not hold up other clusters
 STOP_WITHIN_S = 1.0  # all sessions together
 NOTHING = Committed(set())
 
@@ -64,8 +64,8 @@ NOTHING = Committed(set())
 class Scheduler:
     """The scopes of clusters that this process leads. One thread runs their cycles.
 
-    `led` are those that are scheduled. Of the others that it has the lease of, the nodes and pods
-    are still being listed, however long that takes.
+    `led` are those that are scheduled. For its other leases, nodes and pods are still being listed,
+    however long that takes.
     """
 
     def __init__(self, holder: str = "") -> None:
@@ -74,15 +74,14 @@ class Scheduler:
         self.led: dict[Key, Led] = {}
         self._listing: dict[Key, Listing] = {}
         self._written: dict[Key, Written] = {}
-        self._ending: dict[Key, Session] = {}  # whose gateways did not end in time
+        self._ending: dict[Key, Session] = {}  # gateways that did not stop in time
         self._scopes: dict[int, tuple[list[str], float]] = {}
         self._retry_at: dict[Key, float] = {}
         self.alarm = Alarm()
-        self.own_clock = False  # ticks of beat stay away; for pages
+        self.own_clock = False  # ticks of beat are missing; for pages
 
     def run(self, cluster_id: int, *, budget_s: float = BUDGET_S) -> None:
-        """Run passes for the scopes of the cluster that this process may lead, in turn, until
-        nothing is new."""
+        """Run passes for the cluster's scopes that this process may lead, until nothing is new."""
         with self.keeper.at_work():
             self._run(cluster_id, budget_s)
 
@@ -113,7 +112,7 @@ class Scheduler:
             with self._guarded(key):
                 if key in self.led:
                     self._project(key, self.led[key])
-                    self._renew(self.led[key], EARLY)  # no pod is to wait for it
+                    self._renew(self.led[key], EARLY)  # so that no pod waits for it
                 elif key in self._listing:
                     self._tell_of_list(key, self._listing[key])
 
@@ -130,8 +129,10 @@ class Scheduler:
             give_back(led.lease)
 
     def abandon(self) -> None:
-        """Let standbys take over at once although a step is under way, which this thread does not
-        wait for: it sends nothing from here on, and what it writes is fenced."""
+        """Let standbys take over at once although a step is under way, without waiting for it.
+
+        The scheduler's thread sends nothing from here on, and its writes are fenced.
+        """
         self.keeper.stop()
         for led in list(self.keeper.held.values()):
             led.lost = True
@@ -146,7 +147,7 @@ class Scheduler:
         return more or session.news.is_set()
 
     def _rests(self, key: Key) -> bool:
-        """Whether more is to come together first; the alarm rings when it has."""
+        """Whether to collect more news first; the alarm rings when that is done."""
         session = self.led[key].session
         rest = session.rest()
         if rest and (session.news.is_set() or session.pending):
@@ -156,7 +157,7 @@ class Scheduler:
 
     @contextmanager
     def _guarded(self, key: Key) -> Iterator[None]:
-        """What goes wrong in one scope ends its session, and nothing else."""
+        """End the session of a scope in which something goes wrong, and nothing else."""
         try:
             yield
         except LeaseLost as error:
@@ -169,7 +170,7 @@ class Scheduler:
         except Inactive:
             self._leave_alone(key[0])
         except Exception as error:
-            # What memory holds may no longer be what rows say: rebuild it from both truths.
+            # Memory may no longer match the rows: rebuild it from both systems of record.
             log.exception("cycle of %s failed; its session is rebuilt", _named(key))
             self._drop(key)
             self._retry_at[key] = time.monotonic() + RETRY_S
@@ -182,17 +183,17 @@ class Scheduler:
             projection.write_status(
                 cluster_id, connected=False, message=trouble, now=timezone.now()
             )
-        except DatabaseError as error:  # perhaps what went wrong already
+        except DatabaseError as error:  # perhaps the original error
             log.error("cannot write the status of cluster %s: %s", cluster_id, error)
 
     # --- leading ----------------------------------------------------------------------------------
     def _leads_all_it_has(self, cluster_id: int) -> bool:
-        """Whether each session of the cluster looks at its row in each pass."""
+        """Whether each session of the cluster reads the cluster's row in each pass."""
         held = [key for key in self.keeper.held if key[0] == cluster_id]
         return bool(held) and all(key in self.led for key in held)
 
     def _scopes_to_lead(self, cluster_id: int) -> list[str]:
-        """The scopes of the cluster, and those it had and that still own something."""
+        """Return the scopes of the cluster, and former ones that still own something."""
         known, until = self._scopes.get(cluster_id, ([], 0.0))
         undivided = known == [WHOLE] and (cluster_id, WHOLE) in self.led
         if undivided or time.monotonic() < until:
@@ -210,7 +211,7 @@ class Scheduler:
         return known
 
     def _leave_alone(self, cluster_id: int) -> None:
-        """The cluster was deactivated or removed."""
+        """Drop a cluster that was deactivated or removed."""
         for key in [key for key in self.keeper.held if key[0] == cluster_id]:
             lease = self.keeper.held[key].lease
             self._drop(key)
@@ -219,14 +220,16 @@ class Scheduler:
             self._tell(cluster_id, "")
 
     def _failed_lately(self, cluster_id: int) -> bool:
-        """Whether this process could not use a lease that it had; then it asks for no more."""
+        """Whether this process failed to use a lease lately; then it asks for no more."""
         now = time.monotonic()
         failed = (at for key, at in self._retry_at.items() if key[0] == cluster_id)
         return any(now < at + DISTRUST_S for at in failed)
 
     def _lead(self, key: Key) -> None:
-        """Take or keep the lead of a scope, unless another scheduler has it or the cluster cannot
-        be reached."""
+        """Take or keep the lead of a scope, if possible.
+
+        It is not if another scheduler has it or the cluster cannot be reached.
+        """
         led = self.keeper.held.get(key)
         if led is not None:
             self._renew(led)
@@ -237,7 +240,7 @@ class Scheduler:
             return
         ending = self._ending.get(key)
         if ending is not None:
-            # A second one beside it would list the same again, and each after it.
+            # A second session would list the same again, and so would each after it.
             if ending.gateway.is_alive and not ending.stop(0.0):
                 return
             del self._ending[key]
@@ -256,7 +259,7 @@ class Scheduler:
             self._open(key, lease, clock)
 
     def _renew(self, led: Led, part: float = 1 / 3) -> None:
-        """Renew the lease when that part of it has passed; raises LeaseLost."""
+        """Renew the lease once that part of it has passed. Raises LeaseLost."""
         if not led.lost and not led.is_due(part):
             return
         led.renew()
@@ -271,7 +274,7 @@ class Scheduler:
         cluster_id, scope = key
         try:
             cluster = Cluster.objects.get(id=cluster_id)
-            # Read after the lease was taken: what is declared later makes the session end.
+            # Read after taking the lease: a later declaration then ends the session.
             shards = declared_shards(cluster_id)
             ring, share = partial(self.alarm.ring, cluster_id), settings.KANT_CHECK_SHARE
             session = Session(cluster, ring, scope, shards, check_share=share)
@@ -308,8 +311,10 @@ class Scheduler:
             give_back(led.lease)  # all it had belongs to others now
 
     def _take_over(self, listing: "Listing") -> bool:
-        """Take up what rows and cluster say of the scope; False where it is none any more. Raises
-        LeaseLost: what was written before stays, and whoever leads now begins with it."""
+        """Take up what rows and cluster say of the scope; False = the scope no longer exists.
+
+        Raises LeaseLost; what was written before stays, and the next leader begins with it.
+        """
         led, session, shards = listing.led, listing.led.session, listing.shards
 
         def still_leads() -> None:
@@ -332,14 +337,14 @@ class Scheduler:
         return True
 
     def _give_up(self, key: Key, lease: Lease, error: KubeError) -> None:
-        """The cluster cannot be led from here now; perhaps another scheduler can."""
+        """Give up the lease: this process cannot lead the cluster now, but perhaps another can."""
         log.error("%s: %s", _named(key), error)
         self._retry_at[key] = time.monotonic() + RETRY_S
         give_back(lease)
         self._tell(key[0], str(error))
 
     def _tell_of_list(self, key: Key, listing: "Listing") -> None:
-        """Show that the scheduler is at work, where nothing can be decided yet."""
+        """Show that the scheduler is at work although nothing can be decided yet."""
         clock = time.monotonic()
         alone = all(cluster_id != key[0] for cluster_id, _ in self.led)
         if alone and clock - listing.told_at >= PROJECT_S:
@@ -421,14 +426,16 @@ class Scheduler:
         written.told = told
         written.order.tell(led.lease, session.state, pace.passes)
         written.debts.tell(led.lease, session.state)
-        if led.lease.scope == WHOLE:  # others read it anew each time
+        if led.lease.scope == WHOLE:  # in a divided cluster it is read anew each time
             led.shelf.renew(session.cluster_id, session.settings)
 
 
 @dataclass(slots=True)
 class Written:
-    """What was written for pages: when; shares, passes, when they were noted last, whose clock it
-    goes by and what is left to do; the order. And for the scheduler after this one."""
+    """What was last written of a scope, for pages and for the next scheduler.
+
+    `told`: shares, passes, when these were last marked, whose clock rings, and the backlog.
+    """
 
     at: float = 0.0
     told: tuple[Shares, int, float, bool, Backlog] | None = None
@@ -438,7 +445,7 @@ class Written:
 
 @dataclass(slots=True)
 class Listing:
-    """A scope whose cluster is being listed, as cluster and shards were when that began."""
+    """A scope whose cluster is being listed, with cluster and shards as of when that began."""
 
     led: Led
     cluster: Cluster
@@ -446,7 +453,7 @@ class Listing:
     told_at: float = 0.0
 
     def is_outdated(self) -> bool:
-        """Whether the cluster is reached in another way now."""
+        """Whether the cluster is now reached in another way."""
         row = Cluster.objects.get(id=self.cluster.pk)
         return load.reached_by(row) != load.reached_by(self.cluster)
 

@@ -1,4 +1,4 @@
-"""What queues are owed, written for the scheduler that comes after this one."""
+"""Write what queues are owed, for the next scheduler."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -7,13 +7,15 @@ from scheduling.engine.cycle import SchedulerState
 from scheduling.models import SchedulerLease
 from scheduling.services.common.lease import Lease
 
-EVERY_S = 60.0  # what is owed by then is told by minutes of hours
+EVERY_S = 60.0  # debts build up over hours, so a minute matters little
 
 
 @dataclass(slots=True)
 class DebtsWritten:
-    """What was written of a scope, and as of when (seconds since the epoch). `owed` None: not
-    known, as a scheduler before may have written."""
+    """What was written of a scope, and as of when (seconds since the epoch).
+
+    `owed` None: unknown, as an earlier scheduler may have written.
+    """
 
     at: float = 0.0
     owed: tuple[tuple[str, str, float], ...] | None = None
@@ -31,7 +33,7 @@ class DebtsWritten:
 
 
 def write_debts(lease: Lease, owed: tuple[tuple[str, str, float], ...], at: float) -> None:
-    """`owed`: (tenant, queue, GPUs) as of `at`, seconds since the epoch."""
+    """Write (tenant, queue, GPUs) that are `owed` as of `at`, in seconds since the epoch."""
     of_tenants: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for tenant, queue, gpus in owed:
         of_tenants[tenant][queue] = gpus

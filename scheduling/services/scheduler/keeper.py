@@ -1,5 +1,6 @@
-"""Keeps the leases of a scheduler while its own thread is held up by one long step: rows that are
-read, a cluster that is restored, a cycle of many jobs, a transaction that waits.
+"""Keep the leases of a scheduler while one long step holds up its thread.
+
+Such steps read rows, restore a cluster, run a cycle of many jobs, or wait for a transaction.
 """
 
 import logging
@@ -23,7 +24,7 @@ from scheduling.session.session import Session
 
 log = logging.getLogger(__name__)
 
-# A step that takes longer hangs: another scheduler may fare better. Listing is no step.
+# A step that takes longer hangs, and another scheduler may fare better. Listing is no step.
 STUCK_S = 600.0
 
 
@@ -40,12 +41,12 @@ class Led:
     neighbours: Neighbours = field(default_factory=Neighbours)
 
     def renew(self) -> None:
-        """Renew the lease; raises LeaseLost. Any thread may call it."""
+        """Renew the lease. Raises LeaseLost. Any thread may call it."""
         clock, seconds = time.monotonic(), settings.KANT_LEASE_SECONDS
         lease = None if self.lost else renew(self.lease, now=timezone.now(), seconds=seconds)
         if lease is None:
             self.lost = True
-            self.session.gateway.end()  # from here on another one acts
+            self.session.gateway.end()  # from here on another scheduler acts
             raise LeaseLost(f"another scheduler leads {self.lease} now")
         self.lease, self.renewed_at = lease, clock
         # Past its lease this process must not bind: another one may lead by then.
@@ -57,20 +58,20 @@ class Led:
 
 
 class Keeper:
-    """A thread that renews what the scheduler at work does not come to renew itself.
+    """A thread that renews leases that the scheduler, busy with a step, does not get to renew.
 
-    `held`: all that the process has. It is changed by the scheduler's thread alone.
+    `held`: all scopes that the process leads; only the scheduler's thread changes it.
     """
 
     def __init__(self) -> None:
         self.held: dict[Key, Led] = {}
-        self._step_at: float | None = None  # since when the scheduler is at its step; None = idle
+        self._step_at: float | None = None  # when the current step began; None = idle
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """The scheduler is at work: whatever takes long meanwhile costs it no lease."""
+        """Mark the scheduler as at work: a long step meanwhile costs it no lease."""
         self.next_step()
         try:
             yield
@@ -78,7 +79,7 @@ class Keeper:
             self._step_at = None
 
     def next_step(self) -> None:
-        """A step at work is over."""
+        """Note that a step is over and the next begins."""
         alive.sign(settings.KANT_ALIVE_FILE)
         self._step_at = time.monotonic()
 
@@ -91,12 +92,12 @@ class Keeper:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; it does not wait for it. What is kept later starts another one."""
+        """End the thread without waiting for it. A later `keep` starts another one."""
         self._stopped.set()
         self._stopped, self._thread = threading.Event(), None
 
     def renew_late(self) -> None:
-        """Renew what the scheduler should have renewed long ago."""
+        """Renew leases that the scheduler should have renewed long ago."""
         for led in list(self.held.values()):
             since = self._step_at
             if since is None or time.monotonic() - since > STUCK_S or led.lost:
@@ -109,7 +110,7 @@ class Keeper:
 
 
 def _keep(keeper: "weakref.ref[Keeper]", stopped: threading.Event) -> None:
-    """Ends with its keeper, whose scheduler may be forgotten without a word."""
+    """Renew late leases; end with the keeper, whose scheduler may be dropped without `stop`."""
     while not stopped.wait(settings.KANT_LEASE_SECONDS / 8):
         kept = keeper()
         if kept is None:
@@ -120,4 +121,4 @@ def _keep(keeper: "weakref.ref[Keeper]", stopped: threading.Event) -> None:
             log.exception("a lease is not renewed; it is tried again")
         finally:
             del kept
-            connection.close()  # one that broke would not be opened again
+            connection.close()  # a broken connection would not be reopened

@@ -1,7 +1,9 @@
-"""The thread in which a scheduler runs its cycles: for every cluster at each tick of Celery beat,
-and for one cluster as soon as something is new there, a decision is due, or a doorbell rings. All
-of them ring one alarm. Ticks and doorbells come through the broker; where ticks stay away, the
-clock of this thread rings instead, so that scheduling goes on without broker and beat.
+"""The thread in which a scheduler runs its cycles.
+
+It runs one for every cluster at each tick of Celery beat, and for a single cluster as soon as
+something is new there, a decision is due, or a doorbell rings. All of these ring one alarm. Ticks
+and doorbells come through the broker. If ticks are missing, this thread's own clock rings instead,
+so that scheduling continues without broker and beat.
 """
 
 import logging
@@ -20,8 +22,8 @@ from tenants.outage import Outage, trouble_of
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0  # after a failure
-STOP_WITHIN_S = 1.5  # then the process ends without it
-# So many ticks have to be missed until the thread's own clock rings, and is told of.
+STOP_WITHIN_S = 1.5  # then the process ends without waiting for the thread
+# How many ticks must be missing before the thread's own clock rings, and before that is reported.
 MISSED_TICKS, TOLD_TICKS = 3, 10
 
 
@@ -30,7 +32,7 @@ class Loop:
 
     def __init__(self, owned: Scheduler) -> None:
         self._scheduler = owned
-        self._doorbells: set[int] = set()  # that rang and were not taken note of
+        self._doorbells: set[int] = set()  # clusters whose doorbell rang and was not answered
         self._ticked = False  # since the last round
         self._ticked_at = 0.0  # by the monotonic clock
         self._beat = Outage(log, "Celery beat", "the scheduler goes by its own clock")
@@ -45,7 +47,7 @@ class Loop:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the cycle at work, and let standbys take over at once."""
+        """End the running cycle, and let standbys take over at once."""
         if self._thread is None:
             return
         self._stopped.set()
@@ -57,12 +59,12 @@ class Loop:
         self._thread = None
 
     def tick(self) -> None:
-        """A tick of beat was heard: it is time for a cycle of every cluster."""
+        """Note a tick of beat: it is time for a cycle of every cluster."""
         self._ticked, self._ticked_at = True, time.monotonic()
         self._scheduler.alarm.wake()
 
     def hear(self, cluster_id: int) -> None:
-        """The doorbell of the cluster rang."""
+        """Note that the doorbell of the cluster rang."""
         self._doorbells.add(cluster_id)
         self._scheduler.alarm.ring(cluster_id)
 
@@ -71,7 +73,7 @@ class Loop:
         while not self._stopped.is_set():
             wanted = self._scheduler.alarm.wait(round_at)
             try:
-                alive.sign(settings.KANT_ALIVE_FILE)  # also where nothing can be decided
+                alive.sign(settings.KANT_ALIVE_FILE)  # also if nothing can be decided
                 if self._ticked or time.monotonic() >= round_at:
                     self._ticked = False
                     self._tell_of_beat()
@@ -89,15 +91,15 @@ class Loop:
                     log.exception("a tick failed")
                 self._stopped.wait(RETRY_S)
             finally:
-                # One that broke would not be opened again. The pool looks whether one still works
-                # before it lends it: a trip of 0.1 ms for each wake. A pass that found it broken,
-                # as after a restart of the database, would cost the session of its cluster.
+                # A broken connection would not be reopened. The pool checks a connection before it
+                # lends it, which costs 0.1 ms for each wake; but a pass that found it broken, as
+                # after a restart of the database, would lose the session of its cluster.
                 connection.close()
         self._scheduler.stop()
         connection.close()
 
     def _own_clock(self) -> float:
-        """When the next round is due, if no tick is heard before."""
+        """Return when the next round is due if no tick is heard before."""
         period = settings.KANT_CYCLE_SECONDS
         return max(time.monotonic() + period, self._ticked_at + MISSED_TICKS * period)
 
@@ -111,7 +113,7 @@ class Loop:
             self._beat.began(TimeoutError(f"no tick for {silent:.0f} s"))
 
     def _clusters(self) -> set[int]:
-        """Those that are active, and those that are held and may be so no longer."""
+        """Return the active clusters, and those led here that may no longer be active."""
         active = Cluster.objects.filter(is_active=True).values_list("id", flat=True)
         return {*active, *(cluster_id for cluster_id, _ in list(self._scheduler.keeper.held))}
 

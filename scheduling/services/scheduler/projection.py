@@ -1,4 +1,4 @@
-"""Node facts and the scheduler's own state, copied to rows for pages and REST."""
+"""Copy node facts and the scheduler's own state to rows, for pages and REST."""
 
 from collections import Counter
 from datetime import datetime
@@ -56,8 +56,10 @@ def write_nodes(
     *also: Write,
     **columns: Any,
 ) -> None:
-    """Insert or update the rows of changed nodes, drop those of nodes that are gone. `also` and
-    `columns`: what else is written with the first of them (`write_fenced`)."""
+    """Insert or update the rows of changed nodes, and delete those of nodes that are gone.
+
+    `also` and `columns`: what else to write with the first batch (`write_fenced`).
+    """
     for first in range(0, max(len(changed), 1), BATCH):
         rows = Rows(NodeRecord, over=("cluster_id", "name"), changes=COLUMNS)
         for facts in changed[first : first + BATCH]:
@@ -71,17 +73,17 @@ def write_nodes(
             mine = NodeRecord.objects.filter(cluster_id=lease.cluster_id, scope=lease.scope)
             for name in sorted(gone):
                 mine.filter(name=name).delete()
-                # Another node of that name is another node.
+                # A new node of that name is another node.
                 NodeOrder.objects.filter(cluster_id=lease.cluster_id, node=name).delete()
 
 
 def write_status(cluster_id: int, *, connected: bool, message: str, now: datetime) -> None:
-    """What the scheduler says of itself; shown, never decided upon."""
+    """Write what the scheduler says of itself; shown, never used for decisions."""
     status(cluster_id, connected=connected, message=message, now=now).write()
 
 
 def status(cluster_id: int, *, connected: bool, message: str, now: datetime) -> Changed:
-    """What `write_status` writes."""
+    """Return what `write_status` writes."""
     names = ("connected", "status_message", "last_cycle_at")
     return Changed(Cluster, names, [(cluster_id, connected, message, now)])
 
@@ -89,9 +91,10 @@ def status(cluster_id: int, *, connected: bool, message: str, now: datetime) -> 
 def leader(
     shares: Shares, pace: Pace, *, own_clock: bool = False, backlog: Backlog = NO_BACKLOG
 ) -> dict[str, Any]:
-    """Columns of the lease: by which shares of its tenants and users the scheduler of a scope
-    orders its queue, and how it fares; `own_clock`: ticks of beat stay away. Shown, never decided
-    upon."""
+    """Return columns of the lease: the shares that order a scope's queue, and the pace.
+
+    `own_clock`: ticks of beat are missing. Shown, never used for decisions.
+    """
     users: dict[str, dict[str, float]] = {}
     for (tenant, user), share in (shares.users or {}).items():
         users.setdefault(tenant, {})[user] = share
@@ -105,7 +108,7 @@ def leader(
 def record(
     lease: Lease, facts: NodeFacts, now: datetime, held: NodeHeld | None = None
 ) -> NodeRecord:
-    """The row of a node of this scope; None: nothing is known to be held of it yet."""
+    """Return the row of a node of this scope. `held` None: not known yet."""
     node, held = facts.node, held or NodeHeld()
     leaf, spine, superspine, *_ = (*node.topology, "", "", "")
     return NodeRecord(
@@ -140,7 +143,7 @@ def record(
 
 
 def _others(others: tuple[OtherPod, ...]) -> dict[str, Any]:
-    """What pods that are not Kant's hold on a node, all together; nothing where there are none."""
+    """Return what pods that are not Kant's hold on a node together; {} if there are none."""
     if not others:
         return {}
     amounts: dict[str, Any] = {
@@ -158,7 +161,7 @@ def _others(others: tuple[OtherPod, ...]) -> dict[str, Any]:
 
 
 def _company(seen: NodeFacts, others: tuple[OtherPod, ...]) -> dict[str, Any]:
-    """The rules of pods on the node, as far as there are any."""
+    """Return the rules of pods on the node, if any."""
     found = {
         "rules": [written_rules(pod.rules) for pod in others if pod.rules is not None],
         "keepers": written_keepers(seen.keepers),
@@ -168,8 +171,11 @@ def _company(seen: NodeFacts, others: tuple[OtherPod, ...]) -> dict[str, Any]:
 
 
 def _facts(seen: NodeFacts) -> dict[str, Any]:
-    """The facts with their sources, and of GPUs and NICs what only they tell: which are bad, and
-    how many NICs are of which extended resource."""
+    """Return the facts with their sources, and details of GPUs, NICs and volumes.
+
+    These are which GPUs and NICs are bad, how many NICs each extended resource has, and volume
+    limits.
+    """
     facts: dict[str, Any] = {
         name: {"value": f.value, "source": f.source} for name, f in seen.facts.items()
     }

@@ -1,8 +1,8 @@
-"""Pods of which the database knows nothing: it was restored from a backup older than they are.
+"""Take up pods that a database restored from an older backup does not know.
 
-A place is written before its pod is made, so a bound pod of Kant's own that is in no row was
-placed by a scheduler whose rows are lost. Where its job is known and not over, the place is written
-again, and the job goes on with it; otherwise it would run a second time beside its own pods.
+A place is written before its pod is made. So a bound pod of Kant's own without a row was placed by
+a scheduler whose rows are lost. If its job is known and open, its place is written again and the
+job continues with it; otherwise the job would run a second time beside its own pods.
 """
 
 import logging
@@ -39,7 +39,7 @@ PodName = tuple[str, str]  # namespace and name
 
 
 class Found(NamedTuple):
-    """A bound pod of which no row tells, and its place as its labels and its binding say."""
+    """A bound pod without a row, and its place by its labels and its binding."""
 
     facts: PodFacts
     attempt: int
@@ -54,8 +54,11 @@ def take_up_pods(
     now: datetime,
     still_leads: Callable[[], None],
 ) -> None:
-    """Write the places of pods that the database has lost. `pods` are all of the cluster, `nodes`
-    those of the scope, by name. `still_leads` is called before each job. Raises LeaseLost."""
+    """Write the places of pods that the database has lost.
+
+    `pods`: all pods of the cluster; `nodes`: those of the scope, by name. `still_leads` is called
+    before each job. Raises LeaseLost.
+    """
     own = {(pod.namespace, pod.name): pod for pod in pods if pod.owned}
     unknown = _without_row(lease, own)
     jobs, _ = load.jobs(unknown)
@@ -67,7 +70,7 @@ def take_up_pods(
 
 
 def _without_row(lease: Lease, pods: Mapping[PodName, PodFacts]) -> dict[str, list[PodFacts]]:
-    """Those of these pods that are in no row, by job, of jobs of the scope that are not over."""
+    """Return the pods without a row, by job, for open jobs of the scope."""
     who = {name: kant_pods.identity(pod.labels) for name, pod in pods.items()}
     known = load.versions(lease.cluster_id, lease.scope)
     rows = Placement.objects.filter(
@@ -114,7 +117,8 @@ def _take_up(
         if _step(job, [*again, Kind.ADMITTED], placed, len(found), now):
             _write(job, found.values(), live, now)
     else:
-        # They are left over; until they are gone, no other pods of the job may have their names.
+        # The pods are leftovers; until they are gone, no other pods of the job may have their
+        # names.
         last = max(who[1] for pod in pods if (who := kant_pods.identity(pod.labels)))
         if _step(job, again, {"attempt": max(last, job.attempt)}, len(pods), now):
             _write(job, (), live, now)
@@ -123,7 +127,7 @@ def _take_up(
 def _newest(
     job: LiveJob, pods: Iterable[PodFacts], nodes: Mapping[str, Node]
 ) -> dict[PodKey, Found]:
-    """Of each pod of the job the newest; without those that Kant did not make and bind so."""
+    """Return the newest of each pod of the job, without pods that Kant did not make and bind."""
     found: dict[PodKey, Found] = {}
     for facts in pods:
         who = kant_pods.identity(facts.labels)
@@ -136,7 +140,7 @@ def _newest(
             log.warning("pod %s of job %s is not taken up: %s", facts.name, job.id, error)
             continue
         if not devices and (facts.gpus or facts.gpu_milli):
-            continue  # somebody else has bound it
+            continue  # somebody else bound it
         is_made = facts.name == kant_pods.name_of(job, attempt, *key)
         if is_made and (key not in found or found[key].attempt < attempt):
             node, spec = nodes[facts.node], job.request.pod_sets[key[0]]
@@ -147,7 +151,7 @@ def _newest(
 
 
 def _is_whole(job: LiveJob, found: Mapping[PodKey, Found]) -> bool:
-    """Whether the job was placed by these pods after all that the rows know of."""
+    """Whether these pods are a placement of the whole job, later than all that the rows know."""
     namespaces = {pod.facts.namespace for pod in found.values()}
     is_later = all(pod.attempt > job.attempt for pod in found.values())
     return len(namespaces) == 1 and is_later and job.request.goes_on_with(found)
@@ -156,7 +160,7 @@ def _is_whole(job: LiveJob, found: Mapping[PodKey, Found]) -> bool:
 def _step(
     job: LiveJob, kinds: Iterable[Kind], columns: dict[str, object], pods: int, now: datetime
 ) -> bool:
-    """Take the job along these steps; False where somebody was faster with it."""
+    """Take the job along these steps; return False if somebody else changed it first."""
     state, events = job.state, []
     for kind in kinds:
         events.append(_event(job, kind, state, pods, now))
@@ -179,7 +183,7 @@ def _step(
 def _write(
     job: LiveJob, new: Collection[Found], replaced: Iterable[Placement], now: datetime
 ) -> None:
-    """Write these places; those that are replaced are given back, as their pods are gone."""
+    """Write these places; give back those they replace, as their pods are gone."""
     log.warning("job %s: %d pods are taken up that the database had lost", job.id, len(new))
     for chunk in chunks([row.pk for row in replaced]):
         Placement.objects.filter(id__in=chunk).update(

@@ -1,13 +1,14 @@
-"""Places of pods about which rules between pods speak, in a divided cluster.
+"""Places of pods that pod rules are about, in a divided cluster.
 
-Two scopes that decide at the same instant do not know of each other's pods. So who is about to
-write such places keeps the others from it until its transaction ends, and reads which places they
-have written that its session has not seen in the cluster yet. Where there are any, its own are put
-back: it decides again when it has seen those pods, or they have no place any more.
+Two scopes that decide at the same time do not know each other's pods. So a scope that is about to
+write such places locks out the others until its transaction ends, and reads which places they have
+written that its session has not yet seen in the cluster. If there are any, its own jobs are put
+back: it decides again once it has seen those pods, or they no longer have a place.
 
-Whether a rule speaks of a pod a session does not know before it has heard of the pod that has the
-rule. So who places pods that keep away from a group tells its name, and who knows of no such group
-treats all of its pods as if rules spoke of them. All others pay one row that is read.
+A session does not know that a rule is about a pod before it has seen the pod with the rule. So a
+scope that places pods which keep away from a group publishes the group's name, and a scope that
+does not know such a group treats all of its pods as if rules were about them. Everybody else pays
+for reading one row.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -24,9 +25,9 @@ from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.services.common.lease import Lease
 from scheduling.session.memory.live import LiveJob, LivePod
 
-# A watch that is behind by more than this has been made anew long since.
+# A watch that is behind by more than this has long been renewed.
 FRESH_S = 600.0
-# By so much the clocks of schedulers may differ, and a transaction may last.
+# The most by which schedulers' clocks may differ, and a transaction may last.
 MARGIN_S = 60.0
 
 PlacedPod = tuple[str, str, str]  # namespace, name and node
@@ -36,7 +37,7 @@ Intents = Sequence[tuple[LiveJob, LivePod]]
 
 @dataclass(slots=True)
 class Neighbours:
-    """What a session knows of places of other scopes: all that were written before `since`."""
+    """What a session knows of places in other scopes: all that were written before `since`."""
 
     since: datetime | None = None
 
@@ -55,8 +56,12 @@ class Neighbours:
 
 
 class Elsewhere(NamedTuple):
-    """What a session knows of the other scopes, which pods of the cluster it has seen on nodes, and
-    whether it has heard of pods that speak of a group."""
+    """What a session knows of the cluster beyond its scope.
+
+    - `neighbours`: the places of other scopes.
+    - `seen`: returns the pods of the cluster seen on nodes.
+    - `knows`: whether a pod that names a group has been seen.
+    """
 
     neighbours: Neighbours
     seen: Seen
@@ -66,10 +71,12 @@ class Elsewhere(NamedTuple):
 def jobs_to_put_back(
     lease: Lease, intents: Intents, elsewhere: Elsewhere, now: datetime
 ) -> set[str]:
-    """Of the jobs that get places those that have to wait until this session has seen what other
-    scopes have placed. From here on to the end of the transaction no other scope of the cluster
-    writes places of pods of which rules speak, and with such places none at all. Call it before
-    rows of other scopes are changed."""
+    """Return the jobs that must wait until this session has seen what other scopes placed.
+
+    From here to the end of the transaction, no other scope of the cluster writes places of pods
+    that rules are about; if `intents` have such places, other scopes write none at all. Call this
+    before changing rows of other scopes.
+    """
     if lease.scope == WHOLE:
         return set()
     ruled = [(job.id, rules) for job, pod in intents if (rules := _ruled(job, pod)) is not None]
@@ -85,8 +92,10 @@ def jobs_to_put_back(
 
 
 def _hold(lease: Lease, *, alone: bool) -> dict[str, float]:
-    """Hold the row of what was told, `alone` or with others who do not want it alone; returns what
-    was told. Writers to SQLite take turns anyway."""
+    """Lock the row of published groups, `alone` or shared; return the groups.
+
+    Writers to SQLite take turns anyway.
+    """
     sql = f"SELECT * FROM {ToldGroups._meta.db_table} WHERE cluster_id = %s"
     if connection.vendor == "postgresql":
         sql += " FOR UPDATE" if alone else " FOR SHARE"
@@ -96,7 +105,7 @@ def _hold(lease: Lease, *, alone: bool) -> dict[str, float]:
 
 
 def _tell(lease: Lease, told: Mapping[str, float], groups: Set[str], now: datetime) -> None:
-    """Say that pods have places that keep away from these groups; seldom of the same again."""
+    """Publish that pods with places keep away from these groups; rarely repeat it."""
     at = now.timestamp()
     if all(told.get(group, 0.0) > at - FRESH_S / 2 for group in groups):
         return
@@ -106,12 +115,14 @@ def _tell(lease: Lease, told: Mapping[str, float], groups: Set[str], now: dateti
 
 
 def _ruled(job: LiveJob, pod: LivePod) -> PodRules | None:
-    """The rules of the pod, if they are about others."""
+    """Return the rules of the pod, if they concern others."""
     rules = job.request.pod_sets[pod.place.pod_set].rules
     return rules if rules is not None and _is_about_others(rules) else None
 
 
 def _is_about_others(rules: PodRules) -> bool:
-    """Whether it matters for them where pods on other nodes are; `groups`: others ask where these
-    are."""
+    """Whether the place of pods on other nodes matters to these rules.
+
+    `groups` count, as rules of others ask where these pods are.
+    """
     return bool(rules.groups or rules.apart or rules.near or rules.spread or rules.sole)

@@ -1,4 +1,4 @@
-"""The order of those who wait their turn, written for people where queues have a say in it."""
+"""Write the order of waiting jobs for people, if queues affect it."""
 
 import time
 from dataclasses import dataclass
@@ -10,13 +10,15 @@ from scheduling.services.common.lease import Lease
 
 MOST = 20_000  # jobs; those behind are shown by their own places
 EVERY_S = 2.0
-SHARE = 50  # reading the order takes one part in so many of the scheduler's time, at most
+SHARE = 50  # reading the order takes at most one part in this many of the scheduler's time
 
 
 @dataclass(slots=True)
 class LastWritten:
-    """What was written of the order of a scope: as of which pass, and when it is looked at again
-    (`time.monotonic`). `jobs` None: not known, as a scheduler before may have written."""
+    """What was written of a scope's order: as of which pass, and when to look again.
+
+    `again_at`: by `time.monotonic`. `jobs` None: unknown, as an earlier scheduler may have written.
+    """
 
     passes: int = -1
     again_at: float = 0.0
@@ -39,8 +41,10 @@ class LastWritten:
 
 
 def write_order(lease: Lease, jobs: bytes, *, whole: bool) -> None:
-    """`jobs`: as `packed` packs them; without any the jobs stand by their own places. Shown, never
-    decided upon."""
+    """Write the order of `jobs`, as made by `packed`; empty = jobs stand by their own places.
+
+    Shown, never used for decisions.
+    """
     rows = SchedulerLease.objects.filter(
         cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token
     )

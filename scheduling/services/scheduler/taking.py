@@ -1,8 +1,8 @@
-"""What a pass does that takes up plain pods.
+"""How a pass takes up plain pods.
 
-Pods have their places one pass after they were seen, and their jobs are written once, as they are
-then. Where that is sure enough the pass decides first, and one statement writes it. Else its
-transaction begins before it decides, and ends when that is written.
+Pods get their places one pass after they were seen, and their jobs are written once, as they are
+then. If that is safe, the pass decides first and one statement writes everything. Otherwise its
+transaction begins before the decision and ends when that is written.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,10 @@ from scheduling.session.memory.live import Offer
 
 
 class Taking:
-    """Called by a pass that finds pods to take up. `taken`: what is to be written of them, None =
-    there were none."""
+    """Called by a pass that finds pods to take up.
+
+    `taken`: what is to be written of them, None = there were none.
+    """
 
     def __init__(self, led: Led) -> None:
         self.taken: TakenUp | None = None
@@ -39,7 +41,7 @@ class Taking:
         self._transaction.__exit__(kind, error, trace)
 
     def __call__(self, offers: Sequence[Offer]) -> None:
-        """Make jobs of pods, and tell the offers what became of them. Raises LeaseLost."""
+        """Make jobs of pods, and note in the offers what became of them. Raises LeaseLost."""
         led = self._led
         shelf = led.shelf.as_of(led.session.settings)
         self.taken = take_up_ahead(led.lease, offers, timezone.now(), shelf)

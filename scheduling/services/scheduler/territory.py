@@ -1,9 +1,9 @@
 """Which scope a node or a waiting job belongs to (docs/decisions/0003-shards.md).
 
-A node changes hands only by a write of the scheduler that leads the scope which gives it up: under
-its fencing token, where the row still names that scope, and only without a pod of Kant on it. A
-job that waits changes hands where its row is still as it was read; whoever was about to place it
-then finds its version gone.
+Only the scheduler of the scope that gives up a node writes the change: under its fencing token, if
+the row still names that scope, and only if no pod of Kant is on the node. A waiting job changes
+scope if its row has not changed since it was read; a scheduler that was about to place it then
+finds its version gone.
 """
 
 from collections import defaultdict
@@ -28,15 +28,18 @@ from tenants.database.chunks import CHUNK, chunks
 
 # --- nodes, in the transaction of a pass ----------------------------------------------------------
 def claim(lease: Lease, nodes: Sequence[NodeFacts], now: datetime) -> None:
-    """Rows for nodes that have none, in the scope of the lease; whoever was faster has them."""
+    """Insert rows for nodes that have none, in the scope of the lease; existing rows stay."""
     NodeRecord.objects.bulk_create(
         [record(lease, facts, now) for facts in nodes], batch_size=CHUNK, ignore_conflicts=True
     )
 
 
 def hand_over_nodes(lease: Lease, handover: Handover) -> None:
-    """Give nodes of the scope to another one; raises LeaseLost when one of them is not its own,
-    or not free: the session is then made anew from what the rows say."""
+    """Give nodes of the scope to another one.
+
+    Raises LeaseLost if one of them is not its own or not free; the session is then rebuilt from the
+    rows.
+    """
     live = Placement.objects.filter(
         job__cluster_id=lease.cluster_id, state__in=LIVE_PLACEMENTS
     ).values("node")
@@ -54,7 +57,7 @@ def hand_over_nodes(lease: Lease, handover: Handover) -> None:
 
 
 def check_own(lease: Lease, nodes: Iterable[str]) -> None:
-    """Raises LeaseLost when one of the nodes does not belong to the scope of the lease."""
+    """Raise LeaseLost if one of the nodes does not belong to the scope of the lease."""
     names = sorted(set(nodes))
     own = 0
     for chunk in chunks(names):
@@ -65,7 +68,7 @@ def check_own(lease: Lease, nodes: Iterable[str]) -> None:
 
 
 def ask_for_nodes(lease: Lease, wanted: WantedNodes) -> None:
-    """Say which nodes the shards are to lend."""
+    """Write which nodes the shards are to lend."""
     SchedulerLease.objects.filter(cluster_id=lease.cluster_id, scope=lease.scope).update(
         wanted={"nodes": sorted(wanted.nodes), "empty": wanted.empty}
     )
@@ -73,17 +76,22 @@ def ask_for_nodes(lease: Lease, wanted: WantedNodes) -> None:
 
 # --- jobs, in the transaction of a pass -----------------------------------------------------------
 def hold_scopes(lease: Lease, routes: Iterable[RouteStep]) -> None:
-    """Keep the schedulers from which jobs are taken from writing: each writes many of their rows at
-    once, and two transactions are not to wait for each other."""
+    """Block writes of the schedulers that jobs are taken from.
+
+    Each writes many of their rows at once, and two transactions must not deadlock.
+    """
     for scope in sorted({step.from_scope for step in routes} - {WHOLE, lease.scope}):
         rows = SchedulerLease.objects.filter(cluster_id=lease.cluster_id, scope=scope)
         rows.update(holder=F("holder"))
 
 
 def route_jobs(lease: Lease, routes: Iterable[RouteStep], now: datetime) -> list[JobEvent]:
-    """Send waiting jobs to other scopes; returns the events of those that went. A job that
-    somebody else changed meanwhile stays, and is looked at again; so does one that waits again and
-    of whose pods some are not gone yet, as only the scheduler that placed them knows them."""
+    """Send waiting jobs to other scopes; return the events of those that went.
+
+    A job that somebody else changed meanwhile stays, and is looked at again. So does a job that
+    waits again while some of its pods are not gone, as only the scheduler that placed them knows
+    them.
+    """
     steps = sorted(routes, key=lambda step: (step.from_scope, step.job_id))
     hold_scopes(lease, steps)
     events = []
@@ -107,13 +115,13 @@ def route_jobs(lease: Lease, routes: Iterable[RouteStep], now: datetime) -> list
     return events
 
 
-# --- at the start of a session --------------------------------------------------------------------
+# --- start of a session ---------------------------------------------------------------------------
 def settle(lease: Lease, shards: Sequence[Shard], nodes: Mapping[str, NodeFacts]) -> None:
-    """Let go what the scope should not have, by the declaration that is valid now.
+    """Let go of what the scope should not have by the current declaration.
 
     Nodes go home with the jobs on them, or to the wide scope where jobs span several homes. What
-    waits in a scope that changed is routed anew. Nothing happens when all is as declared. The
-    wide scope gives its nodes home itself, when they are empty.
+    waits in a scope that changed is routed anew. Nothing happens when all is as declared. The wide
+    scope gives its nodes home itself, when they are empty.
     """
     names = scopes_of(shards)
     if lease.scope in (WHOLE, WIDE) and lease.scope in names:
@@ -134,18 +142,18 @@ def settle(lease: Lease, shards: Sequence[Shard], nodes: Mapping[str, NodeFacts]
         if lease.scope != WHOLE and (moved or retired):
             waiting = jobs.filter(state__in=list(WAITING))
             waiting.update(scope=WHOLE, version=F("version") + 1)
-        if retired:  # what is about to place some of its pods again
+        if retired:  # jobs about to place some of their pods again
             jobs.filter(state__in=list(HOLDING)).update(scope=names[-1], version=F("version") + 1)
 
 
 def _to_let_go(
     lease: Lease, shards: Sequence[Shard], nodes: Mapping[str, NodeFacts]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """{node: its new scope}, {job that holds places: its new scope}."""
+    """Return {node: its new scope} and {job that holds places: its new scope}."""
     last = scopes_of(shards)[-1]
     rows = NodeRecord.objects.filter(cluster_id=lease.cluster_id, scope=lease.scope)
     homes = {
-        # Nobody places anything on a node that the cluster has no longer.
+        # Nobody places anything on a node that the cluster no longer has.
         name: home_of(nodes[name].node, shards) if name in nodes else last
         for name in rows.values_list("name", flat=True)
     }
@@ -159,14 +167,14 @@ def _to_let_go(
 
 
 def _placed(lease: Lease) -> QuerySet[Placement]:
-    """Places that jobs of the scope hold."""
+    """Return the places that jobs of the scope hold."""
     return Placement.objects.filter(
         job__cluster_id=lease.cluster_id, job__scope=lease.scope, state__in=LIVE_PLACEMENTS
     )
 
 
 def take_nodes(lease: Lease, nodes: Iterable[NodeFacts], now: datetime) -> set[str]:
-    """Claim these nodes as far as they have no row; returns the names of all the scope owns."""
+    """Claim those of these nodes without a row; return the names of all nodes the scope owns."""
     rows = NodeRecord.objects.filter(cluster_id=lease.cluster_id)
     known = set(rows.values_list("name", flat=True))
     new = [facts for facts in nodes if facts.node.name not in known]
