@@ -1,7 +1,7 @@
-"""What a change would do: the engine run ahead without it and with it, by the process that keeps
-the state of a cluster, or on what rows tell.
+"""What a change would do: run the engine ahead without it and with it.
 
-Bounded in time: the runs ahead go as far as it lasts.
+The process that keeps a cluster's state does this; without one, rows are used. Time is bounded: the
+runs ahead go as far as it lasts.
 """
 
 import time
@@ -46,8 +46,8 @@ from tenants.models import Quota, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.selectors import visible_names
 
-WITHIN_S = 2.0  # of the time of a clock, for all clusters together
-SHOWN = 20  # jobs of each list
+WITHIN_S = 2.0  # wall-clock time, for all clusters together
+SHOWN = 20  # jobs in each list
 LEAST_SHIFT_S = 60.0
 
 
@@ -56,10 +56,12 @@ def quota_effects(
     after: Mapping[QuotaKey, Quota | None],
     planned: Mapping[str, PlannedTenant] = NO_TENANTS,
 ) -> Effects:
-    """What it would do if these quotas were stored, None = if there were none, and these tenants
-    were as planned, as the viewer may see it."""
+    """Return the effects of storing these quotas, as the viewer may see them.
+
+    A quota of None = there would be none. `planned`: these tenants would be as planned.
+    """
     nodes = NodeRecord.objects.all()
-    if not planned:  # a tenant may be of any cluster
+    if not planned:  # a tenant may use any cluster
         nodes = nodes.filter(gpu_model__in={model for _, model in after})
     clusters = Cluster.objects.filter(is_active=True, pk__in=nodes.values("cluster"))
     terms = {key: None if quota is None else terms_of(quota) for key, quota in after.items()}
@@ -69,7 +71,7 @@ def quota_effects(
 
 @dataclass(frozen=True, slots=True)
 class QuotasChange:
-    """These quotas are others, None = none any more; and these tenants are as planned."""
+    """These quotas change (None = removed), and these tenants are as planned."""
 
     after: Mapping[QuotaKey, QuotaSpec | None]
     planned: Mapping[str, PlannedTenant] = field(default_factory=dict)
@@ -99,12 +101,12 @@ class QuotasChange:
 
 
 def change_effects(viewer: User, clusters: Iterable[Cluster], change: ChangeTold) -> Effects:
-    """What a change of these clusters would do, as the viewer may see it."""
+    """Return the effects of a change of these clusters, as the viewer may see them."""
     return _told(viewer, _looked(clusters, change), {}, {})
 
 
 def policy_effects(viewer: User, cluster: Cluster, policy: Policy) -> Effects:
-    """What it would do from now on if a cluster were scheduled by this policy."""
+    """Return the effects from now on of scheduling a cluster by this policy."""
     before = policy_in_use(cluster.pk)
     if before.shards != policy.shards:
         why = f"{cluster.name}: the change divides it into other shards, which cannot be previewed."
@@ -117,7 +119,7 @@ def policy_effects(viewer: User, cluster: Cluster, policy: Policy) -> Effects:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """`used`: what was held so far, where it counts in another way; None = as it did."""
+    """A policy, and `used`: past use, if it counts differently now; None = it does not."""
 
     policy: Policy
     used: PastUse | None
@@ -129,7 +131,7 @@ class PolicyChange:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What was found of each scope, and of which clusters nothing can be told."""
+    """What was found for each scope, and the clusters for which nothing can be said."""
 
     found: Sequence[RunEffects]
     troubles: Sequence[str]
@@ -154,7 +156,7 @@ def _looked(clusters: Iterable[Cluster], change: ChangeTold) -> _Looked:
 
 
 def _by_rows(cluster: Cluster, question: Preview) -> list[RunEffects]:
-    """What it does in each scope. Raises CannotTell."""
+    """Return the effects in each scope. Raises CannotTell."""
     until = question.until
     known, run_times = Known(cluster), RunTimes()
     learn_runs(run_times, cluster.pk, timezone.now() - LEARNED_FROM)
@@ -169,14 +171,14 @@ def _by_rows(cluster: Cluster, question: Preview) -> list[RunEffects]:
     return found
 
 
-# --- what is told ---------------------------------------------------------------------------------
+# --- what people see ------------------------------------------------------------------------------
 def _told(
     viewer: User,
     looked: _Looked,
     after: Mapping[QuotaKey, Quota | None],
     planned: Mapping[str, PlannedTenant],
 ) -> Effects:
-    """In the nouns of pages and REST; of each list the most important ones."""
+    """Return the effects in terms of pages and REST; of each list the most important entries."""
     found = looked.found
     stops = {job: stop for one in found for job, stop in one.stops.items()}
     shifts = {job: shift for one in found for job, shift in _shifts(one)}
@@ -225,7 +227,7 @@ def _told(
 
 
 def _shifts(one: RunEffects) -> Iterator[tuple[str, Shift]]:
-    """Those that are worth a word, and are told nowhere else."""
+    """Yield shifts that are worth a mention and appear in no other list."""
     told = {*one.starts, *one.delayed, *one.impossible, *one.possible}
     for job, shift in one.shifts.items():
         if job not in told and shift.before != shift.after and _size(shift) >= LEAST_SHIFT_S:
@@ -233,7 +235,7 @@ def _shifts(one: RunEffects) -> Iterator[tuple[str, Shift]]:
 
 
 def _size(shift: Shift) -> float:
-    """By how many seconds; of what starts too late on one side to be told it is the most."""
+    """Return the shift in seconds; infinite if one of the starts is too late to be known."""
     if shift.before is None or shift.after is None:
         return float("inf")
     return abs(shift.after - shift.before)
@@ -271,7 +273,7 @@ def _instant(seconds: float | None) -> datetime | None:
 
 
 def seen_with(access: Access, row: Job) -> AffectedJob:
-    """A job, as whoever has these rights may know of it."""
+    """Return a job, as a user with these rights may see it."""
     if not access.may_view(row.tenant_id):
         return AffectedJob(None, None, None, None, row.gpu_milli)
     user = row.user.username if row.user else ""
@@ -279,12 +281,12 @@ def seen_with(access: Access, row: Job) -> AffectedJob:
 
 
 class JobsTold:
-    """Rows of jobs, as the viewer may know of them."""
+    """Rows of jobs, as the viewer may see them."""
 
     def __init__(self, viewer: User, ids: Sequence[str]) -> None:
         access = access_of(viewer)
         self._told: dict[str, AffectedJob] = {}
-        self.notices: dict[str, float] = {}  # of those that are told before they go, in seconds
+        self.notices: dict[str, float] = {}  # seconds of warning, of jobs that want one
         for some in chunks(list(dict.fromkeys(ids))):
             for row in Job.objects.filter(id__in=some).select_related("tenant", "user"):
                 self._told[str(row.pk)] = seen_with(access, row)
@@ -292,7 +294,7 @@ class JobsTold:
                     self.notices[str(row.pk)] = row.checkpoint_notice_s
 
     def one(self, job: str) -> AffectedJob:
-        """One that was deleted meanwhile is nobody's."""
+        """Return a job; one that was deleted meanwhile comes without details."""
         return self._told.get(job) or AffectedJob(None, None, None, None, 0)
 
     def of(self, ids: Sequence[str]) -> list[AffectedJob]:
@@ -305,7 +307,7 @@ def _loans(
     after: Mapping[QuotaKey, Quota | None],
     planned: Mapping[str, PlannedTenant],
 ) -> list[LoanShift]:
-    """Who borrows what from whom now, and once what is decided at once is done."""
+    """Return who borrows what from whom now, and after what is decided at once."""
     more: Counter[Holder] = Counter()
     for one in found:
         more.update(one.held_after)

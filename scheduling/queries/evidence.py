@@ -1,5 +1,7 @@
-"""The sentence and the numbers behind a reason as people read them: times as times, other jobs
-by their names."""
+"""The sentence and numbers behind a reason, as people read them.
+
+Times are shown as times, and other jobs by name.
+"""
 
 import re
 from collections.abc import Mapping
@@ -17,14 +19,14 @@ from scheduling.models import Job
 from scheduling.queries import selectors
 from tenants.templatetags.ui import ago, expected, gpus, words
 
-# Seconds since 1970.
+# Numbers in seconds since 1970.
 TIMES = frozenset({"not_before", "starts_at", "avoided_until", PROTECTED_UNTIL, PREEMPTS_FROM})
 JOB_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
 @dataclass(frozen=True, slots=True)
 class JobNames:
-    """Jobs and arrays, the latter by their first job, that the reader may see."""
+    """Jobs that the reader may see, and arrays, each by its first job."""
 
     jobs: Mapping[str, Job] = field(default_factory=dict)
     arrays: Mapping[str, Job] = field(default_factory=dict)
@@ -38,7 +40,7 @@ class JobNames:
         return None
 
     def linked(self, text: str) -> SafeString:
-        """A sentence with the ids of jobs replaced by links to them."""
+        """Return a sentence with job ids replaced by links."""
         parts: list[str] = []
         end = 0
         for found in JOB_ID.finditer(text):
@@ -50,7 +52,7 @@ class JobNames:
 
 
 def names_in(user: Any, texts: list[str]) -> JobNames:
-    """The jobs and arrays that the texts name by their ids."""
+    """Return the jobs and arrays whose ids are in the texts."""
     ids = {found for text in texts for found in JOB_ID.findall(text)}
     if not ids:
         return JobNames()
@@ -63,7 +65,7 @@ def names_in(user: Any, texts: list[str]) -> JobNames:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceNumber:
-    """A number behind a reason, `name` in its evidence, as people read it without a page."""
+    """A number behind a reason, as plain text; `name` is its key in the evidence."""
 
     name: str
     label: str
@@ -71,7 +73,7 @@ class EvidenceNumber:
 
 
 def numbers_of(evidence: Mapping[str, Any]) -> list[EvidenceNumber]:
-    """The evidence as text: GPUs for milli-GPU, times in UTC for seconds since 1970."""
+    """Return the evidence as text: milli-GPU as GPUs, seconds since 1970 as times in UTC."""
     return [
         EvidenceNumber(
             name, _label(name), gpus(value) if name.endswith("_milli") else _plain(name, value)
@@ -82,7 +84,7 @@ def numbers_of(evidence: Mapping[str, Any]) -> list[EvidenceNumber]:
 
 
 def _label(name: str) -> str:
-    # The engine counts in milli-GPU, people in GPUs.
+    # The engine counts milli-GPU, people count GPUs.
     return words(f"{name.removesuffix('milli')}gpus") if name.endswith("_milli") else words(name)
 
 
@@ -95,7 +97,7 @@ def _plain(name: str, value: Any) -> str:
 
 
 def shown(evidence: Mapping[str, Any], names: JobNames) -> list[tuple[str, str]]:
-    """(label, value) of each number behind a reason."""
+    """Return (label, value) of each number behind a reason."""
     return [
         (_label(name), gpus(value) if name.endswith("_milli") else _value(name, value, names))
         for name, value in evidence.items()

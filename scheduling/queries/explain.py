@@ -1,5 +1,8 @@
-"""Why a job waits, or one that runs has no more pods: the stored verdict, the gate it stands
-at, who is before it, and when it may start as far as that is known."""
+"""Why a job waits, or why a running one gets no more pods.
+
+This covers the stored verdict, the gate the job is at, the jobs ahead of it, and when it may start
+as far as that is known.
+"""
 
 import math
 from collections import Counter
@@ -25,7 +28,7 @@ from scheduling.queries.standstill import standstill
 from tenants.models import User
 
 GATES = ("spec", "quota", "order", "capacity", "placement")
-# The gate at which a job with this reason stands; PendingEvaluation has not come to any.
+# The gate that stops a job with this reason; PendingEvaluation has not reached any.
 GATE_OF: dict[str, str] = {
     Reason.MISCONFIGURED: "spec",
     Reason.NO_MATCHING_GPU_TYPE: "spec",
@@ -59,9 +62,12 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All that is known about why a job is where it is. `position` counts from 1; it and `ahead`
-    are of all waiting jobs of its scheduler, whichever GPU type they ask for, in its order of now:
-    with fair shares each start changes it. Jobs that stand in no order have neither."""
+    """All that is known about why a job is where it is.
+
+    `position` counts from 1. It and `ahead` cover all waiting jobs of its scheduler, whatever GPU
+    type they ask for, in the current order: with fair shares each start changes it. Jobs outside
+    any order have neither.
+    """
 
     job: str
     state: str
@@ -82,7 +88,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """When and where a blocked head is expected to start, as run times promise."""
+    """When and where a blocked head is expected to start, by known run times."""
 
     starts_at: datetime
     nodes: tuple[str, ...]
@@ -90,8 +96,10 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Why a job that runs `has` fewer pods than it `asked` for, as it was told last; `reason` ""
-    and `since` None where no reason of a waiting job is the cause."""
+    """Why a running job `has` fewer pods than it `asked` for, as last reported.
+
+    `reason` "" and `since` None: the cause is not a reason of a waiting job.
+    """
 
     has: int
     asked: int
@@ -103,9 +111,12 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is known of the start of a waiting job. `at` by `basis`: `reservation`: expected then;
-    `earliest`: not before; `forecast`: there is room then for whoever is first; None where nobody
-    can know (`held`, `promised`, `never`, `unknown`)."""
+    """What is known of the start of a waiting job.
+
+    `at` depends on `basis`. `reservation`: the job is expected then. `earliest`: not before.
+    `forecast`: there is room then for the first job. None if nobody can know (`held`, `promised`,
+    `never`, `unknown`).
+    """
 
     at: datetime | None
     basis: str
@@ -113,7 +124,7 @@ class Start:
 
 
 def explain_job(viewer: User, job: Job) -> Explanation:
-    """Read what the last cycles said of a job. The caller has checked that it may be seen."""
+    """Return what the last cycles said of a job. The caller has checked that it may be seen."""
     waits = job.state in WAITING
     evidence = dict(job.evidence)
     place = place_of(viewer, job)
@@ -137,13 +148,18 @@ def explain_job(viewer: User, job: Job) -> Explanation:
 
 
 def standstill_of(job: Job) -> str:
-    """Why nothing is decided about the job now; "" while a scheduler is at work, or it is over."""
+    """Return why nothing is decided about the job now.
+
+    "" = a scheduler is at work, or the job is over.
+    """
     return "" if job.state in TERMINAL else standstill(job.cluster)
 
 
 def growth_of(job: Job) -> Growth | None:
-    """Why the job has no more pods; None of all but jobs that run and miss some, and can do without
-    them."""
+    """Return why the job gets no more pods.
+
+    None for jobs that do not run, have all their pods, or cannot do without some.
+    """
     if job.state not in HOLDING:
         return None
     sets = list(job.pod_sets.all())
@@ -166,8 +182,10 @@ def growth_of(job: Job) -> Growth | None:
 
 
 def pods_here(sets: Iterable[PodSet], places: Iterable[Placement]) -> int:
-    """How many of the pods that a job asks for keep a place, or have done their work; `places` are
-    those since all of it was placed last."""
+    """Return how many of the pods that a job asks for keep a place or are done.
+
+    `places`: those since the whole job was last placed.
+    """
     counts, here = {s.index: s.count for s in sets}, Counter[int]()
     for place in places:
         stays = place.state in LIVE_PLACEMENTS and place.reason != RESIZED
@@ -177,7 +195,7 @@ def pods_here(sets: Iterable[PodSet], places: Iterable[Placement]) -> int:
 
 
 def start_of(job: Job) -> Start:
-    """When a waiting job may start, as far as the scheduler knows; no guess beyond that."""
+    """Return when a waiting job may start, as far as the scheduler knows; no further guess."""
     if job.reserved_start is not None:
         nodes = len(job.reserved_nodes)
         on = "one node" if nodes == 1 else f"{nodes} nodes"
@@ -218,7 +236,7 @@ def start_of(job: Job) -> Start:
 
 
 def _start_in_queue(job: Job) -> Start:
-    """When its queue, which is at a limit, has room for the job."""
+    """Return when the job's queue, which is at a limit, has room for it."""
     if job.evidence.get("asked", 0) > job.evidence.get("max_gpus", math.inf):
         return Start(None, "unknown", "It needs more than its queue may ever hold.")
     at = free_again(job)
@@ -238,7 +256,7 @@ def _why_held(job: Job) -> str:
 
 
 def _but_never(job: Job) -> str:
-    """What is to be said where jobs that it waits for do not end by themselves."""
+    """Return what to add if jobs that it waits for do not end by themselves."""
     names = [*job.after, *job.after_ok]
     before = Job.objects.filter(Q(pk__in=names) | Q(array_id__in=names), state__in=WAITING)
     stuck = before.filter(reason__in=[reason.value for reason in NEVER]).count()
@@ -250,12 +268,12 @@ def _but_never(job: Job) -> str:
 
 
 def policy_in_use(cluster_id: int) -> Policy:
-    """The policy that the schedulers of a cluster go by."""
+    """Return the policy that the schedulers of a cluster use."""
     row = ClusterPolicy.objects.filter(cluster=cluster_id).first()
     try:
         return to_policy(row.document if row else {})
     except (TypeError, ValueError):
-        return Policy()  # what they go by while the document cannot be read
+        return Policy()  # what they use while the document cannot be read
 
 
 def _why_unknown(job: Job) -> str:
@@ -276,7 +294,7 @@ def _reserved(job: Job) -> Reserved | None:
 
 
 def gates_of(job: Job) -> tuple[Gate, ...]:
-    """The gates in their order: passed, where its reason stops the job, not reached."""
+    """Return the gates in order: passed, stopped by the job's reason, or not reached."""
     if job.state not in WAITING:
         passed = True if job.admitted_at else None
         return tuple(Gate(gate, passed) for gate in GATES)

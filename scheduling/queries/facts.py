@@ -124,7 +124,7 @@ class Facts:
 
 
 def _loads(jobs: QuerySet[Job], places: QuerySet[Placement]) -> dict[tuple[int, str], QueueLoad]:
-    """{(tenant, queue): its load} of open jobs, and of what placements hold."""
+    """Return {(tenant, queue): its load} of open jobs, and of what placements hold."""
     waits = Count("id", filter=Q(state__in=list(WAITING)))
     rows = jobs.order_by().values_list("tenant_id", "queue").annotate(waits=waits, all=Count("id"))
     held: defaultdict[tuple[int, str], dict[str, int]] = defaultdict(dict)

@@ -10,8 +10,11 @@ MILLI_MS_PER_GPU_HOUR = 1000 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class GpuUseOfJob:
-    """`measured_gpu_hours`: of how much of what the job held it is known how busy the GPUs were;
-    `idle_gpu_hours`: how much of that nothing ran on them. `until`: up to when."""
+    """The measured use of a job's GPUs, up to `until`.
+
+    `measured_gpu_hours`: the part of what the job held that was measured. `idle_gpu_hours`: the
+    part of that in which nothing ran.
+    """
 
     measured_gpu_hours: float
     idle_gpu_hours: float
@@ -19,13 +22,15 @@ class GpuUseOfJob:
 
     @property
     def busy(self) -> float:
-        """The share of the time in which something ran on its GPUs, from 0 to 1."""
+        """The share of the measured time in which something ran on its GPUs, from 0 to 1."""
         return 1 - self.idle_gpu_hours / self.measured_gpu_hours
 
 
 def gpu_use_of(job: Job) -> GpuUseOfJob | None:
-    """None where nothing was measured. Read without a query of a job that never had a place, and
-    where `gpu_use` was selected."""
+    """Return the measured use of a job's GPUs; None = nothing was measured.
+
+    Takes no query for a job that never had a place, or if `gpu_use` was selected.
+    """
     row: JobGpuUse | None = getattr(job, "gpu_use", None) if job.attempt else None
     if row is None or not row.measured:
         return None

@@ -1,7 +1,7 @@
 """What a cluster really did, from the database: its jobs as arrivals, its nodes as a fleet.
 
-Times are seconds from the start of the window, in whole steps of 2**-20 s: sums and differences
-of them are exact, so that what happened in one scheduling pass happens at one instant again.
+Times are seconds from the start of the window, in whole steps of 2**-20 s. Their sums and
+differences are exact, so that what happened in one scheduling pass happens at one instant again.
 """
 
 import math
@@ -26,17 +26,17 @@ from tenants.database.chunks import chunks
 
 CHUNK = 500  # jobs read at once, and ids in one IN list
 STEPS = 1 << 20  # steps of time in a second
-# What already ran at the start of the window gets its places first, then what waited arrives,
-# each in its old order, before the window begins at 0.
+# Before the window begins at 0, jobs that already ran get their places, then jobs that waited
+# arrive; each group in its old order.
 RUNNING_AT, WAITING_AT = -2.0, -1.0
-ALWAYS = -math.inf  # of a time before which nothing may start: there is none
+ALWAYS = -math.inf  # the start time of a job that may start at any time
 BY_PEOPLE = (Kind.SUBMITTED, Kind.HELD, Kind.RELEASED, Kind.CHANGED, Kind.CANCELLED)
 
-PodSpan = tuple[float, float]  # (decided, gone), seconds of the window; inf = not gone
+PodSpan = tuple[float, float]  # (decided, gone) in seconds of the window; inf = not gone
 
 
 class HistoryError(ValueError):
-    """A row of the history that no job can be made of; names the job."""
+    """A row of the history that makes no valid job; names the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +52,24 @@ class Window:
         return exact(self.until - self.since)
 
     def at(self, instant: datetime) -> float:
-        """Seconds of the window; negative before it."""
+        """Return the seconds of the window; negative before it."""
         return exact(instant - self.since)
 
 
 def exact(length: timedelta) -> float:
-    """Seconds in whole steps."""
+    """Return the seconds in whole steps."""
     return round(length.total_seconds() * STEPS) / STEPS
 
 
 # --- nodes ----------------------------------------------------------------------------------------
 def nodes_of(cluster: Cluster) -> Iterator[Node]:
-    """The nodes of a cluster as its scheduler last saw them, by name."""
+    """Return the nodes of a cluster as its scheduler last saw them, by name."""
     rows = NodeRecord.objects.filter(cluster=cluster).order_by("name")
     return (node_of(row) for row in rows.iterator(chunk_size=CHUNK))
 
 
 def node_of(row: NodeRecord) -> Node:
-    """The node as the engine is told of it."""
+    """Return the node as the engine gets it."""
 
     def told(name: str, default: Any) -> Any:
         return row.facts[name]["value"] if name in row.facts else default
@@ -101,9 +101,9 @@ def node_of(row: NodeRecord) -> Node:
     )
 
 
-# --- what was held before -------------------------------------------------------------------------
+# --- past use -------------------------------------------------------------------------------------
 def held_before(window: Window, policy: Policy) -> list[TimedChange]:
-    """What was held before the window, for a run under a policy that counts it."""
+    """Return what was held before the window, for a run under a policy that counts it."""
     half_life_s = half_life_of(policy)
     if not half_life_s:
         return []
@@ -112,14 +112,17 @@ def held_before(window: Window, policy: Policy) -> list[TimedChange]:
 
 # --- jobs -----------------------------------------------------------------------------------------
 def arrivals_of(window: Window) -> Iterator[Arrival | HistoryError]:
-    """All jobs that were open in the window, in order of their arrival, read as they are needed.
+    """Yield all jobs that were open in the window, in order of arrival, read as needed.
 
-    A job holds its places as long as it really did, from the decision until its last pod was
-    gone; what had not ended by the end of the window never ends. A job that ended without a
-    start is given up when it ended. Of a job that was placed several times the last time counts;
-    how long its pods took to go when it was preempted is told for each time. A job that was resized
-    while it ran asks for all the pods that it had since, each for as long as it had it.
-    Rows that no job can be made of come as errors, in their places.
+    - A job holds its places as long as it really did, from the decision until its last pod was
+      gone.
+    - A job that had not ended by the end of the window never ends.
+    - A job that ended without a start is given up when it ended.
+    - If a job was placed several times, the last time counts; how long its pods took to leave when
+      it was preempted is given for each time.
+    - A job that was resized while it ran asks for all the pods that it had since then, each for as
+      long as it had it.
+    - Rows that make no valid job come as errors, in their places.
     """
     jobs = Job.objects.filter(cluster=window.cluster, submitted_at__lt=window.until)
     before = jobs.filter(submitted_at__lt=window.since)
@@ -135,10 +138,10 @@ def arrivals_of(window: Window) -> Iterator[Arrival | HistoryError]:
 
 
 def _chunks(rows: QuerySet[Job]) -> Iterator[list[Job]]:
-    """In order of submission; each chunk a query of its own: no reader stays open for hours.
+    """Yield jobs in order of submission, each chunk by a query of its own.
 
-    By keys that are read at once: asked for those after the last one, a database may sort all that
-    are left each time.
+    No reader stays open for hours. All keys are read first: if asked for rows after the last one, a
+    database may sort all that are left each time.
     """
     keys = list(rows.order_by("submitted_at", "id").values_list("pk", flat=True))
     whole = Job.objects.select_related("tenant").prefetch_related("pod_sets").order_by()
@@ -162,7 +165,7 @@ def _arrivals(window: Window, jobs: list[Job]) -> Iterator[Arrival | HistoryErro
 
 
 def _told(window: Window, ids: list[Any]) -> dict[Any, tuple[float | None, float]]:
-    """{job: (when the scheduler first heard of it, when it was last released from a hold)}."""
+    """Return {job: (when the scheduler first saw it, when it was last released from a hold)}."""
     rows = (
         JobEvent.objects.filter(job_id__in=ids)
         .order_by()
@@ -182,11 +185,10 @@ def _told(window: Window, ids: list[Any]) -> dict[Any, tuple[float | None, float
 
 
 def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], PodSpan]]:
-    """{job: {(pod set, ordinal): when it was placed and when it was gone}}, of its last start, or
-    of its first where it was moved since.
+    """Return {job: {(pod set, ordinal): (placed, gone)}} of its last start.
 
-    What a job still holds when it is over goes at one time: the scheduler hears of it when the
-    last pod is gone.
+    For a pod that was moved since, the first place counts. What a job still holds when it is over
+    goes at one time, as the scheduler is told once the last pod is gone.
     """
     found: dict[Any, dict[tuple[int, int], PodSpan]] = {job.pk: {} for job in jobs}
     starts = {job.pk: job.admitted_at for job in jobs if job.admitted_at is not None}
@@ -197,7 +199,7 @@ def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], Po
     for job_id, pod_set, ordinal, begun, ended in rows.values_list(
         "job_id", "pod_set", "ordinal", "intended_at", "ended_at"
     ).iterator(chunk_size=2000):
-        if begun >= starts[job_id]:  # else of an earlier start
+        if begun >= starts[job_id]:  # otherwise of an earlier start
             gone = math.inf if ended is None or ended > window.until else window.at(ended)
             pod = (pod_set, ordinal)
             known = found[job_id].get(pod) if (job_id, pod) in moved else None
@@ -211,15 +213,17 @@ def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], Po
 
 
 def _leaves(window: Window, ids: list[Any]) -> dict[Any, dict[tuple[int, int], tuple[float, ...]]]:
-    """{job: {(pod set, ordinal): seconds that the pod took to go each time it was preempted, or
-    moved}}."""
+    """Return the seconds that pods took to leave each time they were preempted or moved.
+
+    Shape: {job: {(pod set, ordinal): seconds, …}}.
+    """
     events = JobEvent.objects.filter(job_id__in=ids, reason__in=(PREEMPTED, MOVED))
-    jobs: dict[Any, list[datetime]] = {}  # when all of it had to go
-    pods: dict[str, datetime] = {}  # by name, when that pod had to
+    jobs: dict[Any, list[datetime]] = {}  # when all of it had to leave
+    pods: dict[str, datetime] = {}  # by name, when that pod had to leave
     for job_id, at, kind, evidence in events.order_by("at", "id").values_list(
         "job_id", "at", "kind", "evidence"
     ):
-        # Asked for this, SQLite reads all events of the window for each few jobs.
+        # With this in the query, SQLite reads all events of the window for each few jobs.
         if not window.since <= at <= window.until:
             continue
         whole = jobs.setdefault(job_id, [])
@@ -266,10 +270,10 @@ def _arrival(
     )
     over = window.at(job.ended_at) if ended and job.ended_at is not None else math.inf
     last = max((gone for _, gone in pods.values()), default=-math.inf)
-    # How long it would have run is not known of who was ended while he waited, whether he had never
-    # started or had lost his places; nor of who began anew and was cancelled.
+    # How long a job would have run is unknown if it ended while it waited (before its first start
+    # or after it lost its places), or if it was cancelled after it began anew.
     waited = last < over < math.inf and job.state != JobState.SUCCEEDED
-    # A plain pod's job ends when its pod has to go.
+    # A plain pod's job ends when its pod has to leave.
     cut_off = over < math.inf and was_made_to_go
     cut_off = cut_off and (job.state == JobState.CANCELLED or bool(job.pod_name))
     if pods and not waited and not cut_off:
@@ -277,7 +281,7 @@ def _arrival(
         longest = max(spans.values())
         alike = len(set(spans.values())) == 1
         arrival = replace(arrival, duration_s=longest, pod_s=None if alike else spans)
-    elif max(over, last) < math.inf:  # else it holds its places to the end of the window
+    elif max(over, last) < math.inf:  # otherwise it holds its places to the end of the window
         arrival = replace(arrival, cancel_after_s=max(over, last) - submitted)
     return arrival if submitted >= 0 else _carried_over(arrival, begun)
 
@@ -285,7 +289,7 @@ def _arrival(
 def _with_all(
     sets: tuple[PodSetSpec, ...], had: Iterable[tuple[int, int]]
 ) -> tuple[PodSetSpec, ...]:
-    """The pod sets with counts that all these pods (pod set, ordinal) are within."""
+    """Return the pod sets with counts that include all these pods (pod set, ordinal)."""
     counts = [s.count for s in sets]
     for index, ordinal in had:
         whole = sets[index].slice_size or 1
@@ -294,14 +298,14 @@ def _with_all(
 
 
 def _carried_over(arrival: Arrival, begun: float) -> Arrival:
-    """A job from before the window: with what was left of it where it already ran."""
+    """Return a job from before the window, with what was left of it if it already ran."""
     job, passed = arrival.job, max(0.0, RUNNING_AT - begun)
     gave_up = arrival.cancel_after_s
     if gave_up is not None:
         gave_up += job.submitted_at
     if begun > 0.0:
         age = -job.submitted_at
-        # Ages of any length in order between two arrivals before the window.
+        # Map ages of any length, in order, to times between the two arrivals before the window.
         at = WAITING_AT * age / (1 + age)
         return replace(
             arrival,

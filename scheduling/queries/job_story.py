@@ -1,5 +1,4 @@
-"""What the page of a job tells beyond its row: whom it waits for, who made it give way, and who
-gave way for it."""
+"""What a job's page shows beyond its row: its dependencies and preemptions on either side."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ WHY = {
     PreemptionKind.RECLAIM: "whose tenant took back quota that it had lent",
     PreemptionKind.BACKFILL: "which this job had passed and which had waited too long",
 }
-# By the kind of the event; a job that loses only some of its pods goes on.
+# By the kind of the event; a job that loses only some of its pods continues.
 OUTCOMES: dict[str, str] = {
     JobEventKind.PREEMPTED: "It went back to its queue",
     JobEventKind.FAILED: "It ended, because Kant cannot make its pod again",
@@ -27,8 +26,10 @@ OUTCOMES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A job, or an array, that must end first; both None when the reader may not see it. Of an
-    array `first` is its first job."""
+    """A job, or an array, that must end first.
+
+    `first` is an array's first job. Both are None if the reader may not see it.
+    """
 
     id: str
     job: Job | None
@@ -37,7 +38,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Jobs of one kind of dependency; `more` counts those that are not shown."""
+    """Jobs of one kind of dependency; `more` counts those not shown."""
 
     title: str
     shown: tuple[Dependency, ...]
@@ -46,10 +47,11 @@ class Dependencies:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Why pods had to go: for whom (None = not for the reader's eyes), and GPU-seconds lost.
+    """Why pods had to leave: for which job, and GPU-seconds lost.
 
-    `outcome`: what became of the job, as a sentence. `total`: what all jobs lost that made room
-    with it. `alternatives`: what other choices would have cost, in the scheduler's words.
+    `by` None = the reader may not see that job. `outcome`: what became of the job, as a sentence.
+    `total`: what all jobs lost that made room with it. `alternatives`: what other choices would
+    have cost, in the scheduler's words.
     """
 
     by: Job | None
@@ -63,8 +65,10 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class RoomMade:
-    """Pods that make room for this job: of the jobs that the reader may see and of `others`, and
-    GPU-seconds lost by all of them."""
+    """Pods that make room for this job, and the GPU-seconds that all of them lose.
+
+    `jobs`: those that the reader may see. `others`: how many more there are.
+    """
 
     jobs: tuple[Job, ...]
     others: int
@@ -82,7 +86,7 @@ class Happening:
 
     @property
     def named_by_reason(self) -> bool:
-        """Whether its reason, not its kind, says in a word what happened."""
+        """Whether its reason, not its kind, names what happened."""
         return bool(self.preemption or self.room) or self.event.reason == MOVED
 
 
@@ -93,7 +97,7 @@ class Story:
 
 
 def story_of(user: Any, job: Job) -> Story:
-    """The newest events first. Other jobs are named only as far as `user` may see them."""
+    """Return the story, newest events first. Other jobs are named only if `user` may see them."""
     events = list(selectors.events_of(job).order_by("-id")[:EVENTS_SHOWN])
     shown = [*job.after[:DEPENDENCIES_SHOWN], *job.after_ok[:DEPENDENCIES_SHOWN]]
     named = [i for e in events for i in _named(e)]
@@ -117,7 +121,7 @@ def _jobs(user: Any, ids: Iterable[str]) -> dict[str, Job]:
 
 
 def _arrays(user: Any, ids: Iterable[str]) -> dict[str, Job]:
-    """{array: its first job}."""
+    """Return {array: its first job}."""
     rows = selectors.visible_jobs(user).prefetch_related(None)
     firsts = rows.filter(array_id__in=set(ids), array_index=0)
     return {str(row.array_id): row for row in firsts}
@@ -131,7 +135,7 @@ def _dependencies(
 
 
 def _named(event: JobEvent) -> list[str]:
-    """Ids of the other jobs that an event is about."""
+    """Return the ids of the other jobs that an event is about."""
     if _tells(event, PREEMPTED, "by"):
         return [event.evidence["by"]]
     if _tells(event, ROOM_MADE, "victims"):
@@ -140,7 +144,7 @@ def _named(event: JobEvent) -> list[str]:
 
 
 def _tells(event: JobEvent, reason: str, name: str) -> bool:
-    """Whether an event of this reason has the evidence that is to be told."""
+    """Whether an event of this reason has this evidence."""
     return event.reason == reason and name in event.evidence
 
 

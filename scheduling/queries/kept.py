@@ -1,4 +1,4 @@
-"""Answers that take long to find: told again while they are fresh, worked out by one at a time."""
+"""Answers that take long to find: reused while fresh, and worked out by one caller at a time."""
 
 import time
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from django.core.cache import cache
 
 from tenants.outage import REDIS_ERRORS
 
-# An answer is told again for so long, and for so many times what it took to find it.
+# An answer is reused for this many seconds, or this many times what it took to find it.
 KEEP_S, KEEP_TIMES = 10.0, 20.0
 FORGET_S = 3600
-# Who else asks meanwhile gets the answer before; a process that died asking is waited for so long.
+# Meanwhile other callers get the previous answer; a caller that died blocks others this long.
 ASK_WITHIN_S = 60
 
 Answer = TypeVar("Answer")
@@ -31,10 +31,12 @@ class _Kept(Generic[Answer]):
 
 
 def kept(key: str, ask: Callable[[], Answer]) -> Answer:
-    """The answer under this key, asked for anew where it is old. Without Redis everybody asks
-    anew."""
+    """Return the answer under this key, found anew if it is old.
+
+    Without Redis everybody asks anew.
+    """
     asking = f"{key}:asking"
-    # Who writes to Redis tells of its outage: here nothing is lost but time.
+    # Callers that write to Redis report its outage: here only time is lost.
     try:
         told: _Kept[Answer] | None = cache.get(key)
         if told is not None and told.is_fresh:
@@ -55,7 +57,7 @@ def kept(key: str, ask: Callable[[], Answer]) -> Answer:
 
 
 def kept_before(key: str, of: type[Answer]) -> Answer | None:
-    """The last answer, however old; None where nobody asked for long, and without Redis."""
+    """Return the last answer, however old; None = nobody asked for long, or there is no Redis."""
     told: _Kept[Answer] | None = None
     with suppress(*REDIS_ERRORS):
         told = cache.get(key)
@@ -69,9 +71,11 @@ class _Marked(Generic[Answer]):
 
 
 def kept_while(key: str, mark: object, ask: Callable[[], Answer]) -> Answer:
-    """The answer under this key, for all who ask, as long as the mark is equal to the one that it
-    was found with. Who asks while another one works it out gets the answer before, if there is
-    one. Without Redis everybody asks anew."""
+    """Return the answer under this key as long as it was found with an equal mark.
+
+    While one caller works it out, others get the previous answer, if there is one. Without Redis
+    everybody asks anew.
+    """
     asking = f"{key}:asking"
     try:
         told: _Marked[Answer] | None = cache.get(key)

@@ -1,8 +1,8 @@
-"""All that a scheduler of a cluster would be told at its start, by the rows.
+"""All that a cluster's scheduler would be told at its start, by the rows.
 
-The state of the scheduler is in another process; `engine.rehearse` is asked on one like
-it. Rows do not tell nodes that are avoided after a failure, nor disruption budgets and checkpoints.
-Of jobs and pods that the scheduler knows they tell what pods say of each other.
+The scheduler's own state is in another process; `engine.rehearse` works on one like it. Rows lack
+the nodes that are avoided after a failure, disruption budgets and checkpoints. Of the pod rules
+they have those of jobs and pods that the scheduler knows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ from scheduling.simulator.forecast.scene import Scene, scene_of
 from tenants.database.chunks import chunks
 
 FITS_NO_SHARD = "It fits into no shard alone and waits for nodes that the shards lend."
-# Why a job is held by its scheduler, which alone knows when it is not.
+# Reasons for which the scheduler holds a job; it alone knows when they end.
 WAITS_ASIDE = (Reason.WAITING_FOR_VOLUME, Reason.WAITING_FOR_DEVICES)
 OTHER_AMOUNTS = ("pods", "gpus", "cpu_milli", "memory_mib")
 
@@ -61,8 +61,11 @@ class CannotTell(Exception):
 
 
 class Known:
-    """What rows tell of a cluster now. Raises CannotTell where no node of it is known, and unless
-    `decided_on` is False where nobody decides on it."""
+    """What rows say of a cluster now.
+
+    Raises CannotTell if no node of it is known or, unless `decided_on` is False, if nobody
+    schedules it.
+    """
 
     def __init__(self, cluster: Cluster, *, decided_on: bool = True) -> None:
         self.cluster = cluster
@@ -75,7 +78,7 @@ class Known:
         self.policy = policy_in_use(cluster.pk)
 
     def scope_of(self, request: JobRequest) -> str:
-        """The shard whose scheduler would decide about a new job. Raises CannotTell."""
+        """Return the shard whose scheduler would decide about a new job. Raises CannotTell."""
         if not self.policy.shards:
             return WHOLE
         strategy = self.policy.strategies.get(request.kind, "binpack")
@@ -86,7 +89,7 @@ class Known:
         return scope
 
     def facts(self, scope: str) -> list[Delta]:
-        """What the scheduler of a scope would be told, jobs that wait or hold places included."""
+        """Return what a scope's scheduler would be told, with jobs that wait or hold places."""
         cluster_id = self.cluster.pk
         jobs = jobs_of(cluster_id, scope, load.waiting_or_holding(cluster_id, scope), self.policy)
         nodes = [facts_of_node(row) for row in self.nodes if row.scope == scope]
@@ -94,19 +97,19 @@ class Known:
         return told_at_start(tenancy_of(cluster_id, scope, self.policy), nodes, jobs)
 
     def _to_come(self, scope: str) -> list[Node]:
-        """Nodes that an autoscaler may add to a scope."""
+        """Return the nodes that an autoscaler may add to a scope."""
         groups = groups_of(self.cluster.node_groups, self.cluster.label_map)
         found = nodes_to_come(groups, map(node_of, self.nodes if groups else ()))
         return [node for node in found.values() if home_of(node, self.policy.shards) == scope]
 
     @cached_property
     def keepers(self) -> set[KeepsAway]:
-        """The rules of all pods that are there."""
+        """The rules of all existing pods."""
         return {rule for row in self.nodes for rule in keepers_on(row)}
 
     @cached_property
     def _empty(self) -> dict[str, ClusterState]:
-        """The shards with nothing on their nodes."""
+        """The shards, with nothing on their nodes."""
         shards = self.policy.shards
         empty = {shard.name: ClusterState() for shard in shards}
         for row in self.nodes:
@@ -123,23 +126,25 @@ class Known:
 
 
 def scopes_of(policy: Policy) -> list[str]:
-    """Whose schedulers decide on a cluster: its shards, or the one of all of it."""
+    """Return the scopes whose schedulers decide on a cluster: its shards, or the whole."""
     return [shard.name for shard in policy.shards] or [WHOLE]
 
 
 def scene_at(facts: Iterable[Delta], now: float) -> Scene:
-    """A scene made of what `Known.facts` tells; what runs of a name took is known by it."""
+    """Return a scene made of `Known.facts`, with the names of jobs, by which run times are
+    known.
+    """
     facts = list(facts)
     return scene_of(facts, now, names_of(jobs_told(facts)))
 
 
 def jobs_told(facts: Iterable[Delta]) -> list[str]:
-    """The ids of the jobs of which these tell that they are there."""
+    """Return the ids of the jobs that these facts introduce."""
     return [fact.job.id for fact in facts if isinstance(fact, JobSubmitted | JobRestored)]
 
 
 def names_of(jobs: Sequence[str]) -> dict[str, str]:
-    """By the ids of jobs."""
+    """Return the names of jobs, by id."""
     found: dict[str, str] = {}
     for some in chunks(jobs):
         rows = Job.objects.filter(id__in=some).order_by().values_list("id", "name")
@@ -148,8 +153,11 @@ def names_of(jobs: Sequence[str]) -> dict[str, str]:
 
 
 class JobFacts(NamedTuple):
-    """What a scheduler is told at its start of a job that waits or holds places: `facts` with all
-    jobs, in the order of `submitted_at`, and `history` after them; None = nothing was decided."""
+    """What a scheduler is told at its start of a job that waits or holds places.
+
+    `facts` come with those of all jobs, in order of `submitted_at`; `history` comes after all of
+    them, None = nothing was decided before.
+    """
 
     request: JobRequest
     facts: tuple[Delta, ...]
@@ -163,7 +171,7 @@ class JobFacts(NamedTuple):
 def told_at_start(
     tenancy: Iterable[Delta], nodes: Iterable[Iterable[Delta]], jobs: Sequence[JobFacts]
 ) -> list[Delta]:
-    """All that a scheduler is told, in its order. `nodes`: by name; `jobs`: the oldest first."""
+    """Return all that a scheduler is told, in order. `nodes`: by name; `jobs`: oldest first."""
     return [
         *tenancy,
         *(fact for node in nodes for fact in node),
@@ -173,7 +181,7 @@ def told_at_start(
 
 
 def tenancy_of(cluster_id: int, scope: str, policy: Policy) -> Iterator[Delta]:
-    """The policy of a scope, and whose jobs it decides on."""
+    """Yield the policy of a scope, and the tenants, queues and past use that count for it."""
     yield PolicyChanged(policy)
     yield load.tenancy(cluster_id, scope)
     told = queues(cluster_id, scope)
@@ -189,7 +197,9 @@ def tenancy_of(cluster_id: int, scope: str, policy: Policy) -> Iterator[Delta]:
 
 
 def jobs_of(cluster_id: int, scope: str, ids: Sequence[str], policy: Policy) -> list[JobFacts]:
-    """Of these jobs of a scope, each of which waits or holds places, the oldest first."""
+    """Return the facts of these jobs of a scope, each of which waits or holds places, oldest
+    first.
+    """
     jobs, _ = load.jobs(ids)
     load.add_placements(cluster_id, scope, {job.id: job for job in jobs})
     load.add_constraints(cluster_id, scope, {job.id: job for job in jobs})
@@ -213,17 +223,19 @@ def _facts_of(job: LiveJob) -> Iterator[Delta]:
         for pod in [p for p in job.pods.values() if p.state in again]:
             job.forget(pod)
     yield job.restored()
-    if not holds:  # its pods are being deleted: they stay until then, nobody's victims
+    if not holds:  # its pods are being deleted: until they are gone, nobody may preempt them
         yield DisruptionBudget(job.id, 0)
 
 
 def facts_of_node(row: NodeRecord) -> tuple[Delta, ...]:
-    """The node and the pods of others on it."""
+    """Return the node and the pods of others on it."""
     return (*_others_on(row), NodeChanged(node_of(row)))
 
 
 def _others_on(row: NodeRecord) -> Iterator[Delta]:
-    """Pods of others on the node, as many as there are, which together hold what they hold."""
+    """Yield the pods of others on the node: as many as there are, holding what they hold
+    together.
+    """
     held = {name: row.facts.get(f"other_{name}", {"value": 0})["value"] for name in OTHER_AMOUNTS}
     extended = row.facts.get("other_extended", {"value": {}})["value"]
     rules = map(read_rules, row.company.get("rules", ()))
@@ -237,15 +249,17 @@ def _others_on(row: NodeRecord) -> Iterator[Delta]:
 
 
 class Surroundings(NamedTuple):
-    """By what pods that are there keep the pods of a job away: their namespace, and the labels of
-    a pod of each pod set."""
+    """What decides by which existing pods a job's pods are kept away.
+
+    These are their namespace, and the labels of a pod of each pod set.
+    """
 
     namespace: str
     labels: tuple[Mapping[str, str], ...]
 
 
 def surroundings_of(cluster: Cluster, live: LiveJob) -> Surroundings:
-    """Of the pods that Kant would make of a job."""
+    """Return the surroundings of the pods that Kant would make of a job."""
     request = live.request
     labels = (
         {**live.labels, **own_labels(live.id, request.tenant, live.attempt, index, 0)}
@@ -258,7 +272,7 @@ def surroundings_of(cluster: Cluster, live: LiveJob) -> Surroundings:
 def kept_away(
     request: JobRequest, surroundings: Surroundings, keepers: Iterable[KeepsAway]
 ) -> JobRequest:
-    """The request, as pods with these rules keep its own away."""
+    """Return the request with the rules by which existing pods keep its pods away."""
     found = [
         replace(pod_set, rules=PodRules(groups))
         if (groups := _groups_of(keepers, surroundings.namespace, labels))
@@ -271,8 +285,10 @@ def kept_away(
 def _groups_of(
     keepers: Iterable[KeepsAway], namespace: str, labels: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The groups that pods with these rules keep away, of pods with these labels. Of namespaces
-    rows tell no labels."""
+    """Return the groups that pods with these rules keep away, for a pod with these labels.
+
+    Rows have no labels of namespaces.
+    """
     spaces = NamespaceLabels()
     meant = (
         name_of_group(rule)
@@ -283,7 +299,7 @@ def _groups_of(
 
 
 def keepers_on(row: NodeRecord) -> tuple[KeepsAway, ...]:
-    """The rules of the pods that are on a node."""
+    """Return the rules of the pods on a node."""
     return _keepers(row, "keepers")
 
 

@@ -1,9 +1,9 @@
-"""What tells that something has changed, without reading it.
+"""Detect that something has changed, without reading it.
 
-Every transition of a job has an event; tenants, quotas, queues and policies have versions; and what
-people change of an organisation, of nodes and of policies stands in the audit trail. Of what a
-scheduler writes beside, e.g. the places of pods, the count of its passes tells, which it writes
-every other second. An event that commits after one with a larger id is told with the next.
+Every transition of a job has an event; tenants, quotas, queues and policies have versions; what
+people change of an organisation, of nodes and of policies is in the audit trail. What a scheduler
+writes besides, such as the places of pods, shows in the count of its passes, which it writes every
+other second. An event that commits after one with a larger id is noticed with the next one.
 """
 
 from typing import Any, NamedTuple
@@ -16,10 +16,14 @@ from tenants.models import AuditRecord, GpuType, Queue, Quota, Tenant
 
 
 class Marks(NamedTuple):
-    """`newest`: the id of the newest event of any job. `versions`: of tenants, quotas, queues and
-    GPU types. `audited`: when anything was recorded in the audit trail last. `clusters`: of each
-    how it stands, how far its forecast is, its policy, who leads a scope of it and how many passes
-    of that scheduler changed something."""
+    """Values that change when something changes.
+
+    - `newest`: the id of the newest event of any job.
+    - `versions`: of tenants, quotas, queues and GPU types.
+    - `audited`: when the audit trail last got a record.
+    - `clusters`: of each its status, the time of its forecast, its policy, who leads its scopes,
+      and how many passes of these schedulers changed something.
+    """
 
     newest: int | None
     versions: tuple[Any, ...]
@@ -28,7 +32,7 @@ class Marks(NamedTuple):
 
 
 def marks() -> Marks:
-    """As of now, by two statements."""
+    """Return the current marks, by two statements."""
     quote = connection.ops.quote_name
     asked = [
         f"(SELECT MAX(id) FROM {quote(JobEvent._meta.db_table)})",

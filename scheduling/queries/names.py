@@ -1,4 +1,4 @@
-"""Names of what jobs and nodes tell of, for `tenants.names`."""
+"""Names that jobs and nodes refer to, for `tenants.names`."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -21,25 +21,25 @@ def cluster_names() -> Names:
 
 
 def gpu_type_names() -> Names:
-    """GPU types that there are, and those that a node has or a pod had."""
+    """Return the existing GPU types, and those that a node has or a pod had."""
     known = names.gpu_type_names()
     nodes, pods = NodeRecord.objects.all(), Placement.objects.all()
     return replace(known, sources=(*known.sources, (nodes, "gpu_model"), (pods, "gpu_model")))
 
 
 def submitter_names(user: "Viewer", jobs: QuerySet[Job]) -> Names:
-    """Those whom the user may know, and whoever submitted one of the jobs; “me” too."""
+    """Return users whom the user may know or who submitted one of the jobs, and “me”."""
     known = names.user_names(user)
     return replace(known, sources=(*known.sources, (jobs, "user__username")), fixed=("me",))
 
 
 def queue_names(user: "Viewer", jobs: QuerySet[Job]) -> Names:
-    """Queues that the user may see, and those that one of the jobs was in."""
+    """Return the queues that the user may see, and those that one of the jobs was in."""
     sources = ((visible_queues(user), "name"), (jobs, "queue"))
     return Names("queue", sources, limited=True, listed="queues")
 
 
-# Of containers and pods that end badly. Kubelets may give others, too.
+# Of containers and pods that fail. Kubelets may give others, too.
 OF_KUBELETS = (
     "Error", "OOMKilled", "ContainerCannotRun", "StartError", "ContainerStatusUnknown", "Evicted",
     "DeadlineExceeded", "UnexpectedAdmissionError",
@@ -47,12 +47,14 @@ OF_KUBELETS = (
 
 
 def reason_names(jobs: QuerySet[Job]) -> Names:
-    """Why jobs wait, how kubelets say that pods fail, and what one of the jobs says."""
+    """Return the reasons why jobs wait, those of kubelets for failed pods, and those of the
+    jobs.
+    """
     told = jobs.exclude(reason="")
     return Names("reason", ((told, "reason"),), fixed=(*Reason, *OF_KUBELETS))
 
 
 def node_names(since: datetime) -> Names:
-    """Nodes that there are, and those on which a pod ended since then."""
+    """Return the existing nodes, and those on which a pod ended since then."""
     pods = Placement.objects.filter(ended_at__gte=since)
     return Names("node", ((NodeRecord.objects.all(), "name"), (pods, "node")))

@@ -1,4 +1,4 @@
-"""What the pods of a job printed, read from its cluster for whoever may read the job."""
+"""What the pods of a job printed, read from its cluster for anyone who may read the job."""
 
 import logging
 import threading
@@ -32,22 +32,22 @@ from tenants.models import User
 
 log = logging.getLogger(__name__)
 
-# Logs that this process has open at once; one that is followed holds a thread and a connection.
+# Logs open at once in this process; one that is followed holds a thread and a connection.
 MOST_OPEN = 64
 MOST_OPEN_BY_USER = 16
-# The container of the pods that Kant makes; others may be put beside it.
+# The container of pods that Kant makes; others may be added beside it.
 MAIN = "main"
 STOPS = "This server stops. Ask again."
 
 
 class ClusterFailed(DomainError):
-    """The cluster did not give it, through no fault of whoever asks."""
+    """The cluster did not give the log, through no fault of the caller."""
 
     code = "cluster-failed"
 
 
 class TooManyOpen(DomainError):
-    """`wait`: seconds after which it may be tried again."""
+    """Too many logs are open. `wait`: seconds until a retry makes sense."""
 
     code = "throttled"
     wait = 10
@@ -55,7 +55,7 @@ class TooManyOpen(DomainError):
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """A log that can be read, and whose it is."""
+    """A log that can be read, and its pod."""
 
     log: Log
     pod: Placement
@@ -72,11 +72,11 @@ def open_log(
     no log yet, NotFound where there is none any more, TooManyOpen, and ClusterFailed.
     """
     pod = _pod(job, pod_set, ordinal, previous=options.previous)
-    # Kant's pods are not restarted in place: a run is a pod.
+    # Kant's pods are not restarted in place: each run is a pod.
     options = options._replace(previous=options.previous and bool(job.pod_name))
     of = _ref(job, pod, container or _default(job))
     _places.take(reader.pk)
-    # A connection of the pool is not kept from others while a cluster takes its time.
+    # Do not hold a pooled connection while a cluster takes its time.
     close_old_connections()
     try:
         with _told(job, pod_set, pod):
@@ -89,13 +89,15 @@ def open_log(
 
 
 def containers_of(job: Job, pod_set: PodSet, ordinal: int, *, previous: bool) -> list[str]:
-    """The containers of the pod whose log `open_log` would open, by name, the one that it takes for
-    its first at the beginning. Waits for the cluster; raises what `open_log` does."""
+    """Return the names of the containers of the pod whose log `open_log` would open.
+
+    The default container comes first. Waits for the cluster; raises like `open_log`.
+    """
     pod = _pod(job, pod_set, ordinal, previous=previous)
     close_old_connections()
     with _told(job, pod_set, pod):
         names = _reader.containers(job.cluster.access, _ref(job, pod, ""))
-    # An admission webhook may have put its own before Kant's.
+    # An admission webhook may have put its own container before Kant's.
     return sorted(names, key=lambda name: name != _default(job))
 
 
@@ -105,7 +107,10 @@ def stop_reading() -> None:
 
 
 def pod_set_of(job: Job, name: str | None, ordinal: int) -> PodSet:
-    """The pod set of that name (None = the first); raises Invalid naming `pod_set` or `ordinal`."""
+    """Return the pod set of that name (None = the first).
+
+    Raises Invalid naming `pod_set` or `ordinal`.
+    """
     sets = list(job.pod_sets.all())
     found = sets[0] if name is None else next((s for s in sets if s.name == name), None)
     if found is None:
@@ -117,18 +122,18 @@ def pod_set_of(job: Job, name: str | None, ordinal: int) -> PodSet:
 
 
 def last_ordinal(job: Job, pod_set: PodSet) -> int:
-    """The highest ordinal of the pods of a set, also of those that it had before it was resized."""
+    """Return the highest ordinal of a pod set, including pods from before a resize."""
     had = job.placements.filter(pod_set=pod_set.index).aggregate(Max("ordinal"))["ordinal__max"]
     return max(pod_set.count - 1, had or 0)
 
 
 def _default(job: Job) -> str:
-    # Of a pod that somebody else made, with several, the API server names the choice.
+    # For pods that somebody else made, the API server says that there are several containers.
     return "" if job.pod_name else MAIN
 
 
 def _ref(job: Job, pod: Placement, container: str) -> ContainerRef:
-    # Jobs that were over before namespaces were kept with places have none there.
+    # Jobs that ended before places had namespaces have none there.
     namespace = pod.namespace or job.pod_namespace or job.cluster.namespace
     return ContainerRef(namespace, pod.pod_name, pod.pod_uid, container)
 
@@ -141,7 +146,7 @@ def _pod(job: Job, pod_set: PodSet, ordinal: int, *, previous: bool) -> Placemen
 
 
 def _failed_before(job: Job, pod_set: PodSet, ordinal: int) -> Placement:
-    """The newest whose program failed before a restart."""
+    """Return the newest pod whose program failed before a restart."""
     mine = selectors.placements_of(job).filter(pod_set=pod_set.index, ordinal=ordinal)
     failed = mine.filter(state=PlacementState.FAILED).exclude(pod_uid="").order_by("-attempt")
     if job.state in TERMINAL:
@@ -158,7 +163,10 @@ def _failed_before(job: Job, pod_set: PodSet, ordinal: int) -> Placement:
 
 
 def _who_failed(job: Job) -> str:
-    """Of a gang all pods are restarted, and only the one that failed first has left its log."""
+    """Return a sentence on which pod failed.
+
+    All pods of a gang are restarted, and only the one that failed first has left its log.
+    """
     failed = selectors.placements_of(job).filter(state=PlacementState.FAILED).order_by("-attempt")
     if job.state in TERMINAL:
         failed = failed.filter(attempt__lt=job.attempt)
@@ -188,10 +196,10 @@ def _why_waits(job: Job) -> str:
     return job.message if job.state in WAITING else ""
 
 
-# --- why there is none ----------------------------------------------------------------------------
+# --- why there is no log --------------------------------------------------------------------------
 @contextmanager
 def _told(job: Job, pod_set: PodSet, pod: Placement) -> Iterator[None]:
-    """Errors of a cluster as those of the domain."""
+    """Turn errors of a cluster into those of the domain."""
     try:
         yield
     except KubeError as error:
@@ -211,7 +219,7 @@ def _told(job: Job, pod_set: PodSet, pod: Placement) -> Iterator[None]:
 
 
 def _refuse_of_resized(job: Job, pod_set: PodSet, newest: Placement) -> None:
-    """Where the job asks for fewer pods than would bring back one of this ordinal."""
+    """Raise NotFound if the job has become too small for a pod of this ordinal to come back."""
     if job.state in TERMINAL or newest.state in LIVE_PLACEMENTS or newest.ordinal < pod_set.count:
         return
     pods = f"{pod_set.count} pod{'s' * (pod_set.count != 1)}"
@@ -241,8 +249,11 @@ def _node_failed(cluster: Cluster, pod: Placement, error: NodeFailed) -> Cluster
 
 
 def _failed(cluster: Cluster, error: KubeError) -> ClusterFailed:
-    """The precise words tell how Kant reaches the cluster, which is for operators: they go to the
-    log of the process."""
+    """Return a cluster's error without details.
+
+    The exact words tell how Kant reaches the cluster, which is for operators: they go to the
+    process's log.
+    """
     log.warning("a log of cluster %s: %s", cluster.name, error)
     if error.code == 403:
         return ClusterFailed(
@@ -263,12 +274,12 @@ def _failed(cluster: Cluster, error: KubeError) -> ClusterFailed:
     )
 
 
-# --- how many at once -----------------------------------------------------------------------------
+# --- limits ---------------------------------------------------------------------------------------
 class _Places:
     """Counts the open logs of each user."""
 
     def __init__(self) -> None:
-        # A place may be freed by the garbage collector while its own thread takes one.
+        # The garbage collector may free a place while its own thread takes one.
         self._lock = threading.RLock()
         self._open: Counter[int] = Counter()
 

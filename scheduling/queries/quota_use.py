@@ -1,4 +1,4 @@
-"""What each tenant uses, borrows and lends now, by the scheduler's own book of quotas."""
+"""What each tenant now uses, borrows and lends, by the scheduler's own book of quotas."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from tenants.models import Quota, Tenant
 
 
 def quota_uses(book: QuotaBook | None = None) -> list[QuotaUse]:
-    """Every quota with what is held of it over all clusters, by tenant and GPU model."""
+    """Return every quota with what is held of it in all clusters, by tenant and GPU model."""
     book = book or quota_book()
     borrowed_from: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     lent_to: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -25,7 +25,7 @@ def quota_uses(book: QuotaBook | None = None) -> list[QuotaUse]:
         # What a tenant's own jobs use of its children's quotas is within its own quota.
         if loan.lender and loan.borrower not in book.lineage(loan.lender):
             borrowed_from[loan.borrower, loan.gpu_model][loan.lender] += loan.milli
-        # What the children use is used already.
+        # What the children use is already used.
         if loan.lender not in book.lineage(loan.borrower):
             lent_to[loan.lender, loan.gpu_model][loan.borrower] += loan.milli
     nobody = Counter[str]()
@@ -50,7 +50,7 @@ def quota_uses(book: QuotaBook | None = None) -> list[QuotaUse]:
 
 
 def use_of(tenant: str, gpu_model: str) -> QuotaUse | None:
-    """The use of one quota; None where there is none."""
+    """Return the use of one quota; None = there is none."""
     uses = quota_uses()
     return next((u for u in uses if (u.tenant, u.gpu_model) == (tenant, gpu_model)), None)
 
@@ -70,11 +70,14 @@ def quota_book(
     parents: Mapping[str, str | None] | None = None,
     by_job: bool = False,
 ) -> QuotaBook:
-    """The book as the scheduler keeps it, but for which job holds what, from the placements that
-    hold GPUs now. As if `instead` were stored of what is (None = no quota), and `more` milli-GPU
-    were held by (tenant, GPU model, whether by jobs that cannot be preempted). `parents`: of all
-    tenants, by name, where they were read before. `by_job`: with a booking of each job."""
-    # By columns: a model of each row takes longer than the rest.
+    """Return the book as the scheduler keeps it, from the placements that hold GPUs now.
+
+    - `instead`: quotas as if stored (None = no quota).
+    - `more`: further milli-GPU held, by (tenant, GPU model, whether by non-preemptible jobs).
+    - `parents`: of all tenants, by name, if read before.
+    - `by_job`: with a booking for each job; otherwise the book does not know which job holds what.
+    """
+    # By columns: a model instance for each row takes longer than all the rest.
     stored = Quota.objects.order_by().values_list(*TERMS)
     quotas: dict[QuotaKey, types.QuotaSpec | None] = {}
     for tenant, model, guaranteed, mode, *limits in stored:
@@ -103,7 +106,7 @@ def quota_book(
 
 
 def _held() -> dict[QuotaKey, tuple[float, float]]:
-    """What jobs of each tenant hold, and how much of it those that cannot be preempted."""
+    """Return what jobs of each tenant hold, and the part of non-preemptible jobs."""
     non_preemptible = Sum(HELD, filter=Q(job__preemptible=False), default=0.0)
     rows = (
         Placement.objects.filter(state__in=LIVE_PLACEMENTS)
@@ -115,7 +118,7 @@ def _held() -> dict[QuotaKey, tuple[float, float]]:
 
 
 def _bookings() -> dict[str, QuotaBooking]:
-    """What each job holds, by its id; since its pods were decided."""
+    """Return what each job holds, by id, and since when its pods were decided."""
     rows = (
         Placement.objects.filter(state__in=LIVE_PLACEMENTS)
         .order_by()
@@ -134,7 +137,7 @@ def _bookings() -> dict[str, QuotaBooking]:
 
 
 def terms_of(quota: Quota) -> types.QuotaSpec:
-    """A row as the engine knows it."""
+    """Return a row as the engine knows it."""
     return types.QuotaSpec(
         quota.tenant.name,
         quota.gpu_type.name,
@@ -152,9 +155,10 @@ def never_allowed(
     *,
     non_preemptible: bool,
 ) -> str:
-    """Why quotas can never let pod sets start together, "" when they may; each set is its
-    acceptable GPU models and its milli-GPU, and runs on one of them. `fixed`: they are of a job
-    that cannot be preempted."""
+    """Return why quotas can never let pod sets start together; "" = they may.
+
+    Each set has its acceptable GPU models and its milli-GPU, and runs on one of the models.
+    """
     limits = (
         "by jobs that are not preemptible"
         if non_preemptible and book.reclaims
@@ -186,7 +190,7 @@ def never_allowed(
 
 
 def headroom(book: QuotaBook, tenant: str, gpu_model: str) -> int:
-    """The most milli-GPU the tenant's quotas let it take more of a model now, by whole GPUs."""
+    """Return the most milli-GPU of a model that quotas let the tenant take now, in whole GPUs."""
     low, high = 0, book.ceiling(tenant, gpu_model) // types.MILLI
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,5 +1,7 @@
-"""What rows tell of clusters for jobs that may run on any of them: each question asked once for all
-jobs of a request. Nothing here waits for a cluster: rows are as old as its scheduler's last word.
+"""What rows say of clusters, for jobs that may run on any of them.
+
+Each question is asked once for all jobs of a request. Nothing here waits for a cluster: rows are as
+old as its scheduler's last report.
 """
 
 from collections import defaultdict
@@ -32,7 +34,7 @@ _COLUMN = {**{name: name for name in DEFAULT_LEVELS}, HYPER_NODE: "hyper_node"}
 
 
 class SupplyFacts:
-    """Of these clusters, by primary key. What is found is kept as long as this lives."""
+    """Facts of these clusters, by primary key; kept as long as this object lives."""
 
     def __init__(self, clusters: Collection[int]) -> None:
         self._clusters = sorted(clusters)
@@ -44,15 +46,18 @@ class SupplyFacts:
         self._promised: dict[int, list[Queued]] = defaultdict(list)
 
     def promise(self, cluster: int, pod_sets: Collection[PodSetSpec], times: int) -> None:
-        """Jobs that are not written yet go there: those after them come behind."""
+        """Count jobs that go there but are not written yet, ahead of later ones."""
         for s in pod_sets:
             if s.gpus:
                 amount = times * s.count * s.milli_per_pod
                 self._promised[cluster].append(Queued(s.gpu_models, amount))
 
     def supply(self, cluster: int, asked: PodsOfJob, priority: int) -> Supply:
-        """What is there for a job of this priority, on nodes that its selector means and whose
-        taints it tolerates. Node affinity is left to the engine."""
+        """Return what is there for a job of this priority.
+
+        Counts nodes that match its selector and whose taints it tolerates. Node affinity is left to
+        the engine.
+        """
         first = asked.pod_sets[0]
         return Supply(
             tuple(self._rooms_of(cluster, asked, first)),
@@ -61,13 +66,13 @@ class SupplyFacts:
         )
 
     def refused(self, tenant: str, asked: PodsOfJob, *, non_preemptible: bool) -> Mapping[str, str]:
-        """Why quota allows the job no more of GPU models now."""
+        """Return why quota allows the job no more of some GPU models now."""
         if self._book is None:
             self._book = quota_use.quota_book()
         return refused_by(self._book, tenant, asked, non_preemptible=non_preemptible)
 
     def endings(self, cluster: int) -> list[ReturnedGpus]:
-        """When running jobs end, as far as they declare it."""
+        """Return when running jobs end, as far as they declare it."""
         if self._endings is None:
             rows = (
                 Placement.objects.filter(

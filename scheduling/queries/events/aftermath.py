@@ -1,4 +1,4 @@
-"""What happened to jobs in a span of time, for who wants to know what a change has done."""
+"""What happened to jobs in a span of time, to see what a change has done."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -26,8 +26,10 @@ def aftermath(
     cluster: str,
     told: Sequence[str],
 ) -> Aftermath:
-    """Of jobs of these GPU types, or of a cluster; where none of both is named of all. By five
-    statements. `told`: ids of jobs that were told to start."""
+    """Return what happened to jobs of these GPU types, or of a cluster, by five statements.
+
+    With neither, all jobs count. `told`: ids of jobs that were predicted to start.
+    """
     events = JobEvent.objects.filter(at__gte=since, at__lt=until).order_by()
     if cluster:
         events = events.filter(job__cluster__name=cluster)

@@ -1,4 +1,4 @@
-"""Events of jobs, and what people changed, the newest first, as far as somebody sees them."""
+"""Events of jobs and changes by people, newest first, as far as a user may see them."""
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -20,34 +20,40 @@ from tenants.permissions import access_of
 from tenants.selectors import visible_audit_records
 from tenants.services.audit import ACTIONS
 
-PERIOD = timedelta(days=1)  # that is looked at where nobody says since when
+PERIOD = timedelta(days=1)  # the default period
 LONGEST = timedelta(days=31)
 
-# Words for several kinds of events of jobs.
+# Names for several kinds of job events.
 THEMES: dict[str, tuple[Kind, ...]] = {
     "starts": (Kind.ADMITTED, Kind.RUNNING),
     "ends": (Kind.SUCCEEDED, Kind.FAILED, Kind.CANCELLED),
     "losses": (Kind.PREEMPTED, Kind.REQUEUED),
     "jobs": tuple(Kind),
 }
-CHANGES = "changes"  # all that people changed beside jobs
-# Of a job that loses some of its pods, or moves them, and goes on.
+CHANGES = "changes"  # all changes by people, except of jobs
+# Reasons of a job that loses or moves some of its pods and continues.
 PARTS_LOST = (PREEMPTED, MOVED, DRAINED)
 SUBJECTS = tuple(dict.fromkeys(action.partition(".")[0] for action in ACTIONS))
-# What is changed of a cluster; the rest is of the whole organisation.
+# What changes a cluster; the rest concerns the whole organisation.
 OF_CLUSTERS = ("cluster", "node", "policy")
 
 
 def event_kinds() -> Names:
-    """All that a kind of events can be named by."""
+    """Return all names of kinds of events."""
     return Names("kind of events", fixed=(*THEMES, CHANGES, *Kind, *SUBJECTS, *ACTIONS))
 
 
 @dataclass(frozen=True, slots=True)
 class EventsWanted:
-    """What is asked for of all that happened. `kind`: of `event_kinds`, "" = all. `tenants`: by
-    primary key, None = all. `node`: events of the jobs that had places there in this time, and what
-    was done to it; "" = all. None of `cluster` and `job` = all. At most LONGEST long."""
+    """Which events are wanted.
+
+    - `kind`: of `event_kinds`, "" = all.
+    - `tenants`: by primary key, None = all.
+    - `node`: events of jobs that had places there in this time, and changes of the node; "" = all.
+    - `cluster`, `job`: None = all.
+
+    The period is at most LONGEST.
+    """
 
     since: datetime
     until: datetime
@@ -60,9 +66,11 @@ class EventsWanted:
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """One thing that happened. `kind`: of an event of a job, or an action of the audit trail.
-    `subject`: the name of the job, or what was changed. `by`: "" = Kant itself. Of `event` and
-    `record` the one that is told is there."""
+    """One event; either `event` or `record` is set, the row that it comes from.
+
+    `kind`: of a job's event, or an action of the audit trail. `subject`: the name of the job, or
+    what was changed. `by`: "" = Kant itself.
+    """
 
     at: datetime
     kind: str
@@ -81,7 +89,7 @@ class StreamEvent:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Tells it from all others."""
+        """A key that is unique among events."""
         source = RECORDS if self.event is None else EVENTS
         return source, str((self.event or self.record).pk)  # type: ignore[union-attr]
 
@@ -89,8 +97,10 @@ class StreamEvent:
 def period(
     since: datetime | None, until: datetime | None, now: datetime
 ) -> tuple[datetime, datetime]:
-    """From when to when events are looked at; PERIOD up to now where nothing is said. Raises
-    ValueError, which says what is wrong."""
+    """Return the period to look at; the default is PERIOD up to now.
+
+    Raises ValueError that says what is wrong.
+    """
     end = until or now
     begin = since or end - PERIOD
     if begin >= end:
@@ -100,15 +110,17 @@ def period(
     return begin, end
 
 
-EVENTS, RECORDS = "job", "change"  # at one instant in this order
+EVENTS, RECORDS = "job", "change"  # the order within one instant
 Row = TypeVar("Row", bound=Model)
 
 
 def stream(
     user: User, wanted: EventsWanted, limit: int, cursor: str | None = None
 ) -> tuple[list[StreamEvent], str | None]:
-    """The newest `limit` events behind a cursor, and the cursor of the next ones, None = there are
-    no more. In two statements, for an operator. Raises BadCursor."""
+    """Return the newest `limit` events after a cursor, and the next cursor (None = no more).
+
+    Takes two statements for an operator. Raises BadCursor.
+    """
     last = None if cursor is None else _read(cursor)
     rows = heapq.merge(
         _found(_job_events(user, wanted), last, EVENTS, limit + 1, _of_job),
@@ -123,12 +135,14 @@ def stream(
     return page[:limit], packed([end.at.astimezone(UTC).isoformat(), *end.key])
 
 
-MOST_COUNTED = 10_000  # of a kind; more are told as more
+MOST_COUNTED = 10_000  # of a kind; beyond that people see “more”
 
 
 def counts(user: User, wanted: EventsWanted, kinds: Iterable[str]) -> list[int]:
-    """Of each of these kinds how many there are of all that is asked for, whatever kind that is; at
-    most one more than MOST_COUNTED."""
+    """Return how many of the wanted events are of each of these kinds.
+
+    `wanted.kind` is ignored. At most one more than MOST_COUNTED.
+    """
     found = []
     for kind in kinds:
         of_kind = replace(wanted, kind=kind)
@@ -139,7 +153,7 @@ def counts(user: User, wanted: EventsWanted, kinds: Iterable[str]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """The event that a page begins behind."""
+    """The event after which a page begins."""
 
     at: datetime
     source: str
@@ -176,7 +190,7 @@ def _found(
             behind |= Q(at=last.at, pk__lt=last.pk)
         elif last.source == EVENTS:
             behind |= Q(at=last.at)
-        # Said once more alone: databases enter an index by that, not by an "or".
+        # Repeated on its own: databases use an index for this, not for an "or".
         rows = rows.filter(behind, at__lte=last.at)
     return map(shown, rows.order_by("-at", "-pk")[:limit])
 
@@ -193,7 +207,7 @@ def _job_events(user: User, wanted: EventsWanted) -> QuerySet[JobEvent]:
     if wanted.job is not None:
         rows = rows.filter(job=wanted.job)
     if wanted.node:
-        # By when they ended, since of that there is an index.
+        # By when they ended, as there is an index for that.
         lasted = Q(ended_at__gte=wanted.since) | Q(state__in=LIVE_PLACEMENTS)
         there = Placement.objects.filter(
             lasted, node=wanted.node, intended_at__lte=wanted.until

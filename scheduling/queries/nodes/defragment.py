@@ -1,4 +1,4 @@
-"""What it would take to have whole nodes free, or to start a job that waits, and what it costs."""
+"""How to free whole nodes, or to start a waiting job, and what that costs."""
 
 import time
 import uuid
@@ -26,9 +26,11 @@ from tenants.models import User
 
 @dataclass(frozen=True, slots=True)
 class MovingJob:
-    """A job of which `pods` pods leave, all of it where `whole`, and are placed on `targets`.
-    `lost_gpu_s`: work that has to be done again, unless it saves it within the `notice_s` seconds
-    that it is told before (0 = it is not)."""
+    """A job of which `pods` pods leave (all of it if `whole`) and are placed on `targets`.
+
+    `lost_gpu_s`: work to be done again, unless the job saves it within the `notice_s` seconds of
+    its warning (0 = no warning).
+    """
 
     job: AffectedJob
     pods: int
@@ -64,8 +66,10 @@ def defragmentation(
     nodes: int = 0,
     job: uuid.UUID | None = None,
 ) -> Defragmentation:
-    """A plan for so many more whole nodes of a GPU model, or for a job that waits. Raises Invalid
-    naming the field, Conflict where nothing can be told of the cluster."""
+    """Return a plan for that many more whole nodes of a GPU model, or for a waiting job.
+
+    Raises Invalid naming the field, Conflict if nothing can be said of the cluster.
+    """
     question = PlanWanted(gpu_model, nodes, str(job or ""), WITHIN_S)
     try:
         if why := standstill(cluster):
@@ -80,7 +84,7 @@ def defragmentation(
 
 
 def _by_rows(cluster: Cluster, question: PlanWanted) -> tuple[EmptyingPlan, str] | None:
-    """The best plan of all scopes. Raises CannotTell."""
+    """Return the best plan of all scopes. Raises CannotTell."""
     until = time.monotonic() + question.within_s
     known = Known(cluster)
     best: tuple[EmptyingPlan, str] | None = None

@@ -1,4 +1,4 @@
-"""What it would do to take nodes away from jobs, to give them back, or to have more of them."""
+"""What it would do to take nodes away from jobs, to give them back, or to add nodes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,8 +28,11 @@ MOST_NODES = 200  # in one preview
 
 
 class NodeAct(StrEnum):
-    """What is done to nodes: they take no more pods; and their pods leave; they are gone; they take
-    pods again; there are more of them."""
+    """What is done to nodes.
+
+    They take no more pods (CORDON), their pods also leave (DRAIN), they are gone (REMOVE), they
+    take pods again (UNCORDON), or there are more of them (ADD).
+    """
 
     CORDON = "cordon"
     DRAIN = "drain"
@@ -40,8 +43,11 @@ class NodeAct(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodesMeant:
-    """What somebody would do: to the nodes of these names, or to `count` nodes of a GPU model, of
-    which those are taken that cost least. `evict_at` of a drain: None = ends are waited for."""
+    """What somebody would do to the nodes of these names, or to `count` nodes of a GPU model.
+
+    In the latter case the cheapest are taken. `evict_at` of a drain: None = it waits for jobs to
+    end.
+    """
 
     act: NodeAct
     names: Sequence[str] = ()
@@ -52,14 +58,16 @@ class NodesMeant:
 
 @dataclass(frozen=True, slots=True)
 class NodeEffects:
-    """What it would do, and to which nodes."""
+    """The effects of an act, and the nodes it applies to."""
 
     nodes: tuple[str, ...]
     effects: Effects
 
 
 def node_effects(viewer: User, cluster: Cluster, wish: NodesMeant) -> NodeEffects:
-    """Raises Invalid naming the field where there are no such nodes, or not so many."""
+    """Return the effects. Raises Invalid naming the field if there are no such nodes, or too
+    few.
+    """
     rows = NodeRecord.objects.filter(cluster=cluster)
     if wish.act is NodeAct.ADD:
         nodes = _more(cluster, wish)
@@ -72,7 +80,7 @@ def node_effects(viewer: User, cluster: Cluster, wish: NodesMeant) -> NodeEffect
                 detail = no_node(cluster, name)
                 raise Invalid(detail, errors=[FieldError(("nodes", at), detail)])
         names = tuple(dict.fromkeys(wish.names))
-        if wish.act is NodeAct.UNCORDON:  # what else is wrong with a node stays so
+        if wish.act is NodeAct.UNCORDON:  # other faults of a node stay
             facts = rows.filter(name__in=names).values_list("name", "facts")
             names = tuple(name for name, of in facts if is_ordered(of))
     else:
@@ -83,8 +91,10 @@ def node_effects(viewer: User, cluster: Cluster, wish: NodesMeant) -> NodeEffect
 
 
 def cheapest(cluster: Cluster, gpu_model: str, count: int) -> tuple[str, ...]:
-    """So many nodes in service of a GPU model, whose jobs lose least work when they are taken: one
-    after the other, each beside those that are taken already. Raises Invalid."""
+    """Return `count` nodes in service of a GPU model whose jobs lose the least work.
+
+    They are chosen one after another, each given those chosen before. Raises Invalid.
+    """
     here = NodeRecord.objects.filter(cluster=cluster, gpu_model=gpu_model, schedulable=True)
     held = dict(here.values_list("name", "allocated_milli"))
     if count > len(held):
@@ -95,7 +105,7 @@ def cheapest(cluster: Cluster, gpu_model: str, count: int) -> tuple[str, ...]:
 
 
 def _work(cluster: Cluster) -> tuple[dict[UUID, float], dict[str, set[UUID]]]:
-    """GPU-seconds that each job would lose, and the jobs by node."""
+    """Return the GPU-seconds that each job would lose, and the jobs by node."""
     now = timezone.now()
     lost: dict[UUID, float] = {}
     on: dict[str, set[UUID]] = {}
@@ -111,7 +121,7 @@ def _work(cluster: Cluster) -> tuple[dict[UUID, float], dict[str, set[UUID]]]:
 
 @dataclass(frozen=True, slots=True)
 class NodesChange:
-    """This is done to nodes; `evict_at` of a drain: None = ends are waited for."""
+    """An act on these nodes; `evict_at` of a drain: None = it waits for jobs to end."""
 
     names: frozenset[str]
     act: NodeAct
@@ -131,13 +141,15 @@ class NodesChange:
             yield closed
             if self.act is NodeAct.DRAIN and self.evict_at is not None:
                 at, now = self.evict_at.timestamp(), timezone.now().timestamp()
-                for step in (NodeRemoved(node.name), closed):  # all leave, and none comes
+                for step in (NodeRemoved(node.name), closed):  # all pods leave, and none comes
                     yield step if at <= now else TimedChange(at, step)
 
 
 # --- more nodes -----------------------------------------------------------------------------------
 def _more(cluster: Cluster, wish: NodesMeant) -> list[Node]:
-    """Nodes like those of the GPU model that are there, in a leaf of their own. Raises Invalid."""
+    """Return nodes like the existing ones of the GPU model, in a leaf of their own. Raises
+    Invalid.
+    """
     like = NodeRecord.objects.filter(cluster=cluster, gpu_model=wish.gpu_model).order_by(
         "-healthy_gpus", "name"
     )
@@ -161,7 +173,7 @@ def _more(cluster: Cluster, wish: NodesMeant) -> list[Node]:
 
 @dataclass(frozen=True, slots=True)
 class NodesAdded:
-    """There are these nodes too, in the shard that is their home."""
+    """These nodes exist, too, in their home shard."""
 
     nodes: tuple[Node, ...]
 

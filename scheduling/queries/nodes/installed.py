@@ -1,4 +1,6 @@
-"""What GPUs a cluster has by the projection of its nodes, and what an autoscaler may still add."""
+"""Which GPUs a cluster has, by the projection of its nodes, and what an autoscaler may still
+add.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -9,17 +11,19 @@ from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from scheduling.kube.translate.node_groups import NodeGroup, groups_of
 from scheduling.models import Cluster, NodeRecord
 
-# Nodes that have not told yet what pods may ask for.
+# Nodes that have not reported yet what pods may request.
 REGISTERS = Q(cpu_milli=0) | Q(memory_mib=0)
 
 
-# What the translator of nodes found out (`kube.translate.nodes`).
+# As found by the translator of nodes (`kube.translate.nodes`).
 _RESOURCE = KeyTextTransform("value", KeyTransform("gpu_resource", "facts"))
 
 
 class Pool(NamedTuple):
-    """Installed GPUs of one model in a cluster, the most on one node, and the resource by which
-    pods ask for them, "" = not known."""
+    """Installed GPUs of one model in a cluster, and the most on one node.
+
+    `resource`: the resource by which pods request them, "" = unknown.
+    """
 
     gpus: int
     per_node: int
@@ -27,8 +31,10 @@ class Pool(NamedTuple):
 
 
 def groups_to_come(cluster: Cluster, gpu_model: str | None = None) -> list[tuple[NodeGroup, int]]:
-    """How many nodes an autoscaler may still add to each node group; of one GPU model where that is
-    named."""
+    """Return how many nodes an autoscaler may still add to each node group.
+
+    With `gpu_model`, only of groups of that model.
+    """
     groups = groups_of(cluster.node_groups, cluster.label_map)
     if gpu_model is not None:
         groups = tuple(group for group in groups if group.example.gpu_model == gpu_model)
@@ -41,14 +47,14 @@ def pools_of(
     to_come: Sequence[tuple[NodeGroup, int]],
     installed: Mapping[str, Pool] | None = None,
 ) -> dict[str, Pool]:
-    """{GPU model: what is installed, or may come}; `installed`: where it was read before."""
+    """Return {GPU model: what is installed, or may come}. `installed`: if it was read before."""
     pools = dict(_installed(cluster) if installed is None else installed)
     for group, count in to_come:
         node = group.example
         if count and node.devices:
             gpus, most, resource = pools.get(node.gpu_model, Pool(0, 0, node.gpu_resource))
             size = len(node.devices)
-            # What registers counts as installed already.
+            # A node that is registering already counts as installed.
             more = count - _of_group(cluster, group).filter(REGISTERS).count()
             pools[node.gpu_model] = Pool(gpus + more * size, max(most, size), resource)
     return pools
@@ -65,8 +71,10 @@ def _installed(cluster: Cluster) -> dict[str, Pool]:
 
 
 def _of_group(cluster: Cluster, group: NodeGroup) -> QuerySet[NodeRecord]:
-    """The nodes of a group that the cluster has; `NodeGroup.has` is true of those that have told
-    their amounts."""
+    """Return the nodes of a group that the cluster has.
+
+    `NodeGroup.has` is true for those that have reported their amounts.
+    """
     mine = group.example
     rows = NodeRecord.objects.filter(
         cluster=cluster, gpu_model=mine.gpu_model, gpus=len(mine.devices)

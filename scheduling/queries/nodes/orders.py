@@ -1,4 +1,4 @@
-"""What operators want of nodes, and how far it is: who is still there, and what they wait for."""
+"""Orders for nodes and their progress: which jobs are still there, and what they wait for."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from scheduling.models.jobs import DRAINED, LIVE_PLACEMENTS
 from scheduling.session.memory.orders import ORDER_OF
 from tenants.database.chunks import chunks
 
-# A scheduler takes so long at most to see that the time of a drain has come.
+# A scheduler notices within this time that a drain is due.
 HEARD_WITHIN = timedelta(seconds=3)
 
 
@@ -30,7 +30,7 @@ class JobThere:
 
 @dataclass(slots=True)
 class NodeTask:
-    """An order about a node and the jobs that have pods there."""
+    """An order for a node, and the jobs that have pods there."""
 
     order: NodeOrder
     jobs: list[JobThere] = field(default_factory=list)
@@ -49,12 +49,12 @@ class NodeTask:
 
     @property
     def kept_back(self) -> int:
-        """Jobs that a disruption budget keeps there."""
+        """How many jobs a disruption budget keeps there."""
         return sum(one.kept_back for one in self.jobs)
 
     @property
     def gone(self) -> int:
-        """Pods that have left since the order was given."""
+        """How many pods have left since the order was given."""
         return max(0, self.order.pods - self.pods_left)
 
     @property
@@ -65,12 +65,12 @@ class NodeTask:
 
 
 def is_ordered(facts: Mapping[str, Any]) -> bool:
-    """Whether an order alone keeps pods from a node, by the facts of its row."""
+    """Whether only an order keeps pods from a node, by the facts of its row."""
     return str(facts.get("health", {}).get("source", "")).startswith(ORDER_OF)
 
 
 def orders_of(cluster: Cluster) -> list[NodeTask]:
-    """Of all nodes of a cluster, by name."""
+    """Return the orders for all nodes of a cluster, by node name."""
     return tasks_of(NodeOrder.objects.filter(cluster=cluster).order_by("node"))
 
 
@@ -80,7 +80,7 @@ def order_of(cluster_id: int, node: str) -> NodeTask | None:
 
 
 def tasks_of(orders: Iterable[NodeOrder]) -> list[NodeTask]:
-    """The orders with what is left to do of each; two statements."""
+    """Return the orders with what is left to do for each; two statements."""
     tasks = {(row.cluster_id, row.node): NodeTask(row) for row in orders}
     now = timezone.now()
     for place in _placements(sorted({node for _, node in tasks})):
@@ -99,7 +99,7 @@ def tasks_of(orders: Iterable[NodeOrder]) -> list[NodeTask]:
 
 
 def _placements(nodes: Sequence[str]) -> list[Placement]:
-    """What holds places there, job by job."""
+    """Return the placements on these nodes, job by job."""
     found: list[Placement] = []
     for some in chunks(nodes):
         rows = Placement.objects.filter(node__in=some, state__in=LIVE_PLACEMENTS)

@@ -20,8 +20,10 @@ from tenants.models import Queue, User
 
 
 def queue_effects(viewer: User, queue: Queue) -> Effects:
-    """What it would do if a queue were as this row says; where jobs that are there feel none of
-    what is another then, nothing is looked at."""
+    """Return the effects of a queue being as this row says.
+
+    If existing jobs would not notice the difference, nothing is worked out.
+    """
     tenant = queue.tenant.name
     now = list(Queue.objects.filter(tenant=queue.tenant_id).order_by("name"))
     then = specs_of(tenant, [queue if row.pk == queue.pk else row for row in now])

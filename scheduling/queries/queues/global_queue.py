@@ -1,4 +1,4 @@
-"""The global queue of a cluster: all that wait their turn, in the order of its scheduler."""
+"""The global queue of a cluster: all jobs that wait their turn, in the order of its scheduler."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,11 @@ from tenants.permissions import access_of
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A job and its place, from 1. Of a tenant that the viewer may not see only its size is shown.
-    `heads`: the GPU models of which it is the first."""
+    """A job and its place, from 1.
+
+    If the viewer may not see its tenant, only its size is shown. `heads`: the GPU models of which
+    it is the first.
+    """
 
     number: int
     job: Job
@@ -32,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True)
 class GlobalQueue:
-    """The queue of one scheduler: of the whole cluster, or of a shard of it."""
+    """The queue of one scheduler: of the whole cluster, or of a shard."""
 
     standing: WaitingOrder
 
@@ -41,7 +44,7 @@ class GlobalQueue:
         return self.standing.ids()
 
     def numbered(self, among: QuerySet[Job] | None = None) -> list[tuple[int, UUID]]:
-        """(place, job) of all, or of these."""
+        """Return (place, job) of all jobs, or of these."""
         every = list(enumerate(self.ids, 1))
         if among is None:
             return every
@@ -49,7 +52,7 @@ class GlobalQueue:
         return [(number, job) for number, job in every if job in meant]
 
     def places(self, viewer: User, numbered: Sequence[tuple[int, UUID]]) -> list[Place]:
-        """Some of them as somebody may see them; without those that went meanwhile."""
+        """Return places as the viewer may see them, without jobs that left meanwhile."""
         access = access_of(viewer)
         heads: Mapping[str, UUID] = first_by_model(self.standing, self.ids)
         rows = Job.objects.select_related("tenant", "cluster", "user").prefetch_related("pod_sets")
@@ -71,7 +74,7 @@ def global_queue(cluster: Cluster, scope: str) -> GlobalQueue:
 
 
 def scopes_of(cluster: Cluster) -> list[str]:
-    """Where several schedulers share the cluster, the shards that have a queue of their own."""
+    """Return the shards with a queue of their own, if several schedulers share the cluster."""
     leases = SchedulerLease.objects.filter(cluster=cluster).exclude(scope="")
     return list(leases.order_by("scope").values_list("scope", flat=True))
 

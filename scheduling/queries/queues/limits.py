@@ -1,4 +1,4 @@
-"""When a queue that is at a limit may start one more job, as far as its running jobs declare it."""
+"""When a queue at a limit can start one more job, as far as its running jobs declare it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -17,9 +17,11 @@ from scheduling.models.jobs import LIVE_PLACEMENTS
 
 
 def free_again(job: Job) -> datetime | None:
-    """Not before then has its queue room for the job, which its limit refused with the numbers of
-    its evidence, if jobs of the queue end as they declare, or when they must. None: too few of them
-    say so, or some should have ended already."""
+    """Return the earliest time at which the queue has room for the job that its limit refused.
+
+    The job's evidence has the numbers. Assumes that jobs of the queue end as declared, or at their
+    run limit. None = too few of them say, or some should have ended already.
+    """
     told: Mapping[str, Any] = job.evidence
     runs = Job.objects.filter(tenant=job.tenant_id, queue=job.queue, state__in=list(HOLDING))
     ends = {
@@ -45,7 +47,7 @@ def free_again(job: Job) -> datetime | None:
 
 
 def _held_by(jobs: Iterable[UUID], model: str) -> Mapping[UUID, float]:
-    """GPU-milli of a model that each of the jobs holds."""
+    """Return the GPU-milli of a model that each of the jobs holds."""
     places = Placement.objects.filter(job__in=list(jobs), state__in=LIVE_PLACEMENTS)
     rows = places.filter(gpu_model=model).order_by().values_list("job").annotate(milli=Sum(HELD))
     return defaultdict(float, dict(rows))

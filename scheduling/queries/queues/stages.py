@@ -1,5 +1,8 @@
-"""What is in queues: waiting jobs by stage, the head of each and why it waits, what its jobs hold,
-arrivals and starts. A few queries, however many queues there are."""
+"""What is in queues, with a few queries however many queues there are.
+
+Waiting jobs by stage, the head of each queue and why it waits, what its jobs hold, arrivals and
+starts.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -38,7 +41,7 @@ from scheduling.queries.queues.waiting_order import (
 )
 from tenants.models import Queue
 
-# The way of a job, in order (docs/operating/queues.md).
+# The stages of a job, in order (docs/operating/queues.md).
 TENANT_QUEUE, QUOTA_ADMITTED, GLOBAL_QUEUE, BEING_PLACED = STAGES = (
     "tenant-queue",
     "quota-admitted",
@@ -51,9 +54,12 @@ Key = tuple[int, str]  # tenant and name of a queue
 
 @dataclass(slots=True)
 class QueueNow:
-    """A queue and what is in it. `stages`: jobs by stage, all that do not run yet; `starting` of
-    them have their places. `held`: milli-GPU by GPU type. `arrived`, `started`: jobs in the last
-    PERIOD."""
+    """A queue and what is in it.
+
+    - `stages`: by stage, the jobs that do not run yet; `starting` of them have their places.
+    - `held`: milli-GPU by GPU type.
+    - `arrived`, `started`: jobs in the last PERIOD.
+    """
 
     queue: Queue
     stages: Counter[str] = field(default_factory=Counter)
@@ -68,7 +74,7 @@ class QueueNow:
 
     @property
     def waiting(self) -> int:
-        """Jobs that have no places yet."""
+        """How many jobs have no places yet."""
         return self.stages.total() - self.starting
 
     @property
@@ -77,26 +83,25 @@ class QueueNow:
 
 
 def stage_of(state: str, reason: str, *, held: bool = False) -> str:
-    """At which stage an open job is that does not run yet."""
+    """Return the stage of an open job that does not run yet."""
     if state == JobState.ADMITTED or reason == Reason.WAITING_FOR_PREEMPTION:
         return BEING_PLACED
     if held or reason in OUT_OF_ORDER:
         return TENANT_QUEUE
     if GATE_OF.get(reason) in ("capacity", "placement"):
         return GLOBAL_QUEUE
-    # It has its quota and stands behind others, or was not looked at since.
+    # It has its quota and is behind others, or has not been looked at since.
     passed = reason in (Reason.BEHIND_IN_QUEUE, Reason.PENDING_EVALUATION)
     return QUOTA_ADMITTED if passed and state == JobState.QUOTA_RESERVED else TENANT_QUEUE
 
 
 def counted(queues: Collection[Queue]) -> list[QueueNow]:
-    """What is in each of some queues, in their order, by numbers alone: neither heads nor what came
-    and started."""
+    """Return what is in each of some queues, in their order, without heads and flow."""
     return list(_counted(queues).values())
 
 
 def queues_now(queues: Collection[Queue]) -> list[QueueNow]:
-    """What is in each of some queues, in their order."""
+    """Return what is in each of some queues, in their order."""
     found = _counted(queues)
     tenants = {tenant for tenant, _ in found}
     jobs = Job.objects.filter(tenant__in=tenants).order_by()
@@ -108,8 +113,7 @@ def queues_now(queues: Collection[Queue]) -> list[QueueNow]:
 
 
 def heads(waiting: QuerySet[Job]) -> Iterator[Job]:
-    """The first job of each queue that stands in its order; where none does, the first of those
-    that are held back."""
+    """Yield the first job of each queue that stands in order, or else the first one held back."""
     first = Window(RowNumber(), partition_by=[F("tenant_id"), F("queue")], order_by=_ORDER)
     ids = waiting.annotate(aside=_ASIDE, kept=_KEPT, at=STANDS_AT, place=first).filter(place=1)
     found: dict[Key, UUID] = {}
@@ -130,7 +134,7 @@ def heads(waiting: QuerySet[Job]) -> Iterator[Job]:
 
 
 def first_of(queue: Queue, most: int) -> Sequence[Job]:
-    """The first waiting jobs of a queue in its order; those that are held back come last."""
+    """Return the first waiting jobs of a queue in its order; those that are held back come last."""
     waiting = (
         Job.objects.filter(tenant=queue.tenant_id, queue=queue.name, state__in=list(WAITING))
         .annotate(aside=_ASIDE, kept=_KEPT, at=STANDS_AT)
@@ -151,15 +155,17 @@ def first_of(queue: Queue, most: int) -> Sequence[Job]:
 
 
 def _own_orders(where: Collection[tuple[int, str]]) -> list[WaitingOrder]:
-    """The orders of those schedulers, by cluster and scope, that do not take the jobs of a queue by
-    their own places alone."""
+    """Return the orders of schedulers that do not order a queue's jobs by their own places alone.
+
+    `where`: the clusters and scopes that matter.
+    """
     own = SchedulerLease.objects.filter(Q(order__isnull=False) | ~Q(user_shares={}))
     scopes = own.order_by("cluster_id", "scope").values_list("cluster_id", "scope")
     return [standing_in(*at) for at in scopes if at in where]
 
 
 def _in_turn(ids: Sequence[UUID], order: Sequence[UUID]) -> list[UUID]:
-    """The ids, those in the order in its turn, at the places that they have together."""
+    """Return the ids, with those in `order` rearranged to it among the places that they occupy."""
     there = set(ids)
     turn = [pk for pk in order if pk in there]
     in_order, next_one = set(turn), iter(turn)
@@ -167,7 +173,7 @@ def _in_turn(ids: Sequence[UUID], order: Sequence[UUID]) -> list[UUID]:
 
 
 def first_by_model(standing: WaitingOrder, ids: Sequence[UUID]) -> dict[str, UUID]:
-    """{GPU model that jobs name first: the first of them}; `ids`: those who stand, in order."""
+    """Return {GPU model that jobs name first: the first of them}; `ids`: the jobs in order."""
     jobs = standing.jobs.order_by().values("id")
     named = PodSet.objects.filter(job__in=jobs, index=0).values_list("job_id", "gpu_models")
     models = {job: names[0] for job, names in named if names}
@@ -187,7 +193,7 @@ def _counted(queues: Collection[Queue]) -> dict[Key, QueueNow]:
     return found
 
 
-# As `standing_in` orders the jobs of one tenant.
+# The order in which `standing_in` has the jobs of one tenant.
 _ASIDE = Case(
     When(Q(held=True) | Q(reason__in=[r.value for r in OUT_OF_ORDER]), then=Value(True)),
     default=Value(False),
@@ -221,7 +227,7 @@ def _count_waiting(found: dict[Key, QueueNow], jobs: QuerySet[Job]) -> None:
 def _count_holding(
     found: dict[Key, QueueNow], jobs: QuerySet[Job], tenants: Collection[int]
 ) -> None:
-    """Jobs that have their places, and what they hold."""
+    """Count the jobs that have their places, and what they hold."""
     rows = jobs.filter(state__in=list(HOLDING)).values_list("tenant_id", "queue", "state")
     for tenant, queue, state, count in rows.annotate(count=Count("id")):
         now = found.get((tenant, queue))
@@ -247,7 +253,7 @@ def _count_holding(
 def _count_flow(found: dict[Key, QueueNow], jobs: QuerySet[Job]) -> None:
     since = timezone.now() - PERIOD
     came = jobs.filter(submitted_at__gte=since).values_list("tenant_id", "queue")
-    # Of all tenants: by time there is an index, and who asked for some would read all their jobs.
+    # Of all tenants: there is an index by time, while a filter by tenant would read all their jobs.
     events = JobEvent.objects.filter(at__gte=since, kind=JobEventKind.ADMITTED.value)
     began = events.order_by().values_list("job__tenant_id", "job__queue")
     counts: defaultdict[Key, list[int]] = defaultdict(lambda: [0, 0])

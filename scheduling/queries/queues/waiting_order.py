@@ -1,4 +1,4 @@
-"""The order in which a scheduler comes to those who wait their turn, as of what it wrote last."""
+"""The order in which a scheduler gets to the jobs that wait their turn, by what it last wrote."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from tenants.models import Tenant, User
 from tenants.permissions import access_of
 
 SHOWN_AHEAD = 5
-# Waiting jobs with these reasons stand in nobody's way.
+# Waiting jobs with these reasons block nobody.
 OUT_OF_ORDER = NEVER | {
     Reason.ON_HOLD,
     Reason.QUEUE_HELD,
@@ -36,7 +36,7 @@ OUT_OF_ORDER = NEVER | {
 }
 FRONT = datetime(1970, 1, 1, tzinfo=UTC)  # before any submission
 
-# Since when a job stands in the order among its equals, as `order_key` has it.
+# Since when a job stands in the order among its equals, like `order_key`.
 STANDS_AT = Case(
     When(front=True, then=Value(FRONT)),
     When(stands_at__isnull=False, declared_s__isnull=True, then=F("stands_at")),
@@ -49,7 +49,7 @@ ID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class JobAhead:
-    """A waiting job that comes first; of tenants the viewer may not see only its size."""
+    """A waiting job that comes first; only its size if the viewer may not see its tenant."""
 
     job: str | None
     name: str | None
@@ -58,21 +58,24 @@ class JobAhead:
 
 
 def stands_in_order(job: Job) -> bool:
-    """Whether it waits its turn: not while it is held, say, nor as one that will never run."""
+    """Whether the job waits its turn: not if it is held, say, or will never run."""
     return job.state in WAITING and not job.held and job.reason not in OUT_OF_ORDER
 
 
 def stands_at(job: Job) -> datetime:
-    """Since when it stands in the order, whether a fault has put it to the front or not."""
+    """Return since when the job stands in the order, ignoring that a fault put it to the front."""
     return job.submitted_at if job.declared_s is not None else job.stands_at or job.submitted_at
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingOrder:
-    """The waiting jobs of the scheduler of a scope in the order of their own places, and what it
-    wrote of its order. `ranks`: by id of a tenant; `user_shares`: {tenant: {id of a user: share}};
-    `told`: the order itself, where queues of tenants have a say in it, of `whole` the queue or of
-    its first."""
+    """The waiting jobs of a scope by their own places, and what its scheduler wrote of its order.
+
+    - `ranks`: by tenant id.
+    - `user_shares`: {tenant: {user id: share}}.
+    - `told`: the order itself, if tenants' queues affect it; of the `whole` queue, or of its first
+      jobs.
+    """
 
     cluster: int
     scope: str
@@ -83,8 +86,11 @@ class WaitingOrder:
     whole: bool = True
 
     def ids(self) -> list[UUID]:
-        """All of them in the order of the scheduler. Who came after it told its order stands behind
-        the job behind which it stands by its own place."""
+        """Return all jobs in the order of the scheduler.
+
+        A job that came after the order was written stands behind the job that it follows by its own
+        place.
+        """
         by_places = list(self.jobs.values_list("id", flat=True))
         told = dict.fromkeys(self.told)
         if not told:
@@ -104,9 +110,12 @@ class WaitingOrder:
 
 
 def standing_in(cluster_id: int, scope: str) -> WaitingOrder:
-    """Who waits their turn at a scheduler. Their own places are by priority, for whom places are
-    kept as it is their turn, the shares of the tenants from the root down and of the user where
-    those count, who was stopped by a fault, then `STANDS_AT`, then size."""
+    """Return the jobs that wait their turn at a scheduler, by their own places.
+
+    These are by priority; turn (nodes are kept for the job); the shares of the tenants from the
+    root down, and of the user, if these count; whether a fault stopped the job; `STANDS_AT`; and
+    size.
+    """
     leases = SchedulerLease.objects.select_related("order")
     lease = leases.filter(cluster=cluster_id, scope=scope).first()
     told: StandingOrder | None = getattr(lease, "order", None)
@@ -116,7 +125,7 @@ def standing_in(cluster_id: int, scope: str) -> WaitingOrder:
         cluster=cluster_id, scope=scope, state__in=list(WAITING), held=False
     ).exclude(reason__in=list(OUT_OF_ORDER))
     ranks = _ranks_of_tenants({*waiting.order_by().values_list("tenant", flat=True)}, shares)
-    # Between those for whom places are kept, shares do not count.
+    # Shares do not count among jobs for which nodes are kept.
     kept = When(evidence__has_key=KEPT_NODES, then=Value(0))
     of_rank: dict[int, list[int]] = {}
     for tenant, rank in ranks.items():
@@ -138,7 +147,9 @@ def standing_in(cluster_id: int, scope: str) -> WaitingOrder:
 
 
 def _before(job: Job) -> tuple[int, list[UUID]]:
-    """How many waiting jobs of its scheduler stand before it, and the first SHOWN_AHEAD of them."""
+    """Return how many waiting jobs of its scheduler are before it, and the first SHOWN_AHEAD of
+    them.
+    """
     standing = standing_in(job.cluster_id, job.scope)
     by_places = _by_places(standing, job)
     if not standing.told:
@@ -153,7 +164,7 @@ def _before(job: Job) -> tuple[int, list[UUID]]:
 
 
 def _by_places(standing: WaitingOrder, job: Job) -> QuerySet[Job]:
-    """Those that stand before a job by their own places."""
+    """Return the jobs before this one by their own places."""
     turn, mine, own = 0, 0, 0.0
     if KEPT_NODES not in job.evidence:
         turn, mine = 1, standing.ranks.get(job.tenant_id, 0)
@@ -176,8 +187,10 @@ def _by_places(standing: WaitingOrder, job: Job) -> QuerySet[Job]:
 
 
 def _ranks_of_tenants(waiting: set[int], shares: dict[str, float]) -> dict[int, int]:
-    """By id of a tenant its place among those that wait: by its shares from the root down, 0 for
-    levels that it does not have. Equal shares are of equal rank."""
+    """Return the rank of each waiting tenant, by id: by its shares from the root down.
+
+    Missing levels count as 0. Equal shares have equal ranks.
+    """
     if not shares:
         return {}
     tree = {
@@ -201,8 +214,10 @@ def _ranks_of_tenants(waiting: set[int], shares: dict[str, float]) -> dict[int, 
 def _users_who_wait(
     waiting: QuerySet[Job], shares: dict[str, dict[str, float]]
 ) -> Iterator[tuple[str, int | None, float]]:
-    """(tenant, id of a user of it, share) of those whose jobs wait: all who ever ran a job may have
-    a share, too many for one query."""
+    """Yield (tenant, user id, share) of users with waiting jobs.
+
+    Everyone who ever ran a job may have a share, which is too many for one query.
+    """
     if not shares:
         return
     for tenant, user in waiting.order_by().values_list("tenant__name", "user").distinct():
@@ -221,7 +236,7 @@ class PlaceInOrder:
 
 
 def place_of(viewer: User, job: Job) -> PlaceInOrder:
-    """The place of a job as somebody may see it."""
+    """Return the place of a job, as the viewer may see it."""
     if not stands_in_order(job):
         return PlaceInOrder()
     count, ids = _before(job)
@@ -237,7 +252,7 @@ def place_of(viewer: User, job: Job) -> PlaceInOrder:
 
 
 def positions(jobs: Iterable[Job]) -> dict[UUID, int]:
-    """The places, from 1, of those of the jobs that stand in an order; each order is read once."""
+    """Return the places, from 1, of jobs that are in an order; each order is read once."""
     standing: dict[tuple[int, str], list[UUID]] = {}
     for job in jobs:
         if stands_in_order(job):
@@ -250,11 +265,11 @@ def positions(jobs: Iterable[Job]) -> dict[UUID, int]:
 
 
 def packed(jobs: Iterable[str]) -> bytes:
-    """Ids of jobs as StandingOrder keeps them."""
+    """Pack ids of jobs as StandingOrder keeps them."""
     return bytes.fromhex("".join(jobs).replace("-", ""))
 
 
 def ids_of(order: bytes) -> Iterator[UUID]:
-    """The ids that `packed` has packed."""
+    """Yield the ids that `packed` packed."""
     for at in range(0, len(order), ID_BYTES):
         yield UUID(bytes=order[at : at + ID_BYTES])

@@ -119,9 +119,9 @@ def route_jobs(lease: Lease, routes: Iterable[RouteStep], now: datetime) -> list
 def settle(lease: Lease, shards: Sequence[Shard], nodes: Mapping[str, NodeFacts]) -> None:
     """Let go of what the scope should not have by the current declaration.
 
-    Nodes go home with the jobs on them, or to the wide scope where jobs span several homes. What
-    waits in a scope that changed is routed anew. Nothing happens when all is as declared. The wide
-    scope gives its nodes home itself, when they are empty.
+    Nodes go home with the jobs on them, or to the wide scope if jobs span several homes. Waiting
+    jobs of a scope that changed are routed again. Nothing happens if all is as declared. The wide
+    scope itself sends its nodes home once they are empty.
     """
     names = scopes_of(shards)
     if lease.scope in (WHOLE, WIDE) and lease.scope in names:
