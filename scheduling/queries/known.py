@@ -131,9 +131,7 @@ def scopes_of(policy: Policy) -> list[str]:
 
 
 def scene_at(facts: Iterable[Delta], now: float) -> Scene:
-    """Return a scene made of `Known.facts`, with the names of jobs, by which run times are
-    known.
-    """
+    """Return a scene made of `Known.facts`, with job names, by which run times are known."""
     facts = list(facts)
     return scene_of(facts, now, names_of(jobs_told(facts)))
 
@@ -197,9 +195,7 @@ def tenancy_of(cluster_id: int, scope: str, policy: Policy) -> Iterator[Delta]:
 
 
 def jobs_of(cluster_id: int, scope: str, ids: Sequence[str], policy: Policy) -> list[JobFacts]:
-    """Return the facts of these jobs of a scope, each of which waits or holds places, oldest
-    first.
-    """
+    """Return the facts of these jobs of a scope, oldest first; each waits or holds places."""
     jobs, _ = load.jobs(ids)
     load.add_placements(cluster_id, scope, {job.id: job for job in jobs})
     load.add_constraints(cluster_id, scope, {job.id: job for job in jobs})
@@ -233,9 +229,7 @@ def facts_of_node(row: NodeRecord) -> tuple[Delta, ...]:
 
 
 def _others_on(row: NodeRecord) -> Iterator[Delta]:
-    """Yield the pods of others on the node: as many as there are, holding what they hold
-    together.
-    """
+    """Yield the pods of others on the node: the right number, with the right sum."""
     held = {name: row.facts.get(f"other_{name}", {"value": 0})["value"] for name in OTHER_AMOUNTS}
     extended = row.facts.get("other_extended", {"value": {}})["value"]
     rules = map(read_rules, row.company.get("rules", ()))

@@ -47,9 +47,7 @@ OF_KUBELETS = (
 
 
 def reason_names(jobs: QuerySet[Job]) -> Names:
-    """Return the reasons why jobs wait, those of kubelets for failed pods, and those of the
-    jobs.
-    """
+    """Return the reasons why jobs wait, those of kubelets, and those that one of the jobs has."""
     told = jobs.exclude(reason="")
     return Names("reason", ((told, "reason"),), fixed=(*Reason, *OF_KUBELETS))
 

@@ -66,10 +66,10 @@ def open_log(
 ) -> OpenLog:
     """Open the log of the newest pod of a pod set and ordinal; `container` "" = its first.
 
-    With `previous` that of the run before the last restart: where Kant makes the pods, the newest
-    pod whose program failed before a restart. `job` is one that `reader` may see. Waits for the
-    cluster, some seconds. Raises Invalid where there is no such container, Conflict where there is
-    no log yet, NotFound where there is none any more, TooManyOpen, and ClusterFailed.
+    With `previous`, open that of the run before the last restart; for pods that Kant makes, this is
+    the newest pod whose program failed before a restart. `job` is one that `reader` may see. Waits
+    some seconds for the cluster. Raises Invalid if there is no such container, Conflict if there is
+    no log yet, NotFound if it is gone, TooManyOpen, and ClusterFailed.
     """
     pod = _pod(job, pod_set, ordinal, previous=options.previous)
     # Kant's pods are not restarted in place: each run is a pod.

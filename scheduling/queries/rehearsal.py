@@ -1,7 +1,7 @@
-"""Would a job start now, and if not, why and when: asked before it is submitted.
+"""Before a job is submitted: would it start now, and if not, why and when?
 
-The engine is asked (`engine.rehearse`): on the state that a process keeps current (`whatif`), or,
-where none does, on one that is made of what rows tell (`known`).
+The engine answers (`engine.rehearse`), on a state that a process keeps current (`whatif`), or else
+on one built from rows (`known`).
 """
 
 import time
@@ -51,7 +51,7 @@ OVERDUE = (
     "It starts when jobs end that have run for longer than they declared: by what they declared "
     "there would be room already."
 )
-DUE_S = 1.0  # what running jobs declare is over by now, or in so long
+DUE_S = 1.0  # running jobs are declared to end by now, or within this
 
 
 class Outlook(StrEnum):
@@ -66,8 +66,10 @@ class Outlook(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OtherRequest:
-    """A change of the request with which it would start now: another GPU type, or fewer pods, for
-    an elastic gang as its least."""
+    """A change of the request with which the job would start now.
+
+    Another GPU type, or fewer pods; for an elastic gang, a smaller minimum.
+    """
 
     text: str
     places: Places
@@ -81,7 +83,7 @@ class Rehearsed:
     """What would become of a job that is not submitted yet, by what was known at `as_of`.
 
     `preempts`: how many jobs would make room for it. `reason`, `evidence` and `remedies` are those
-    of a waiting job, `position` and `ahead` its place in the queue as `explain` counts it.
+    of a waiting job, `position` and `ahead` its place in the queue as in `explain`.
     """
 
     outlook: Outlook
@@ -101,12 +103,12 @@ class Rehearsed:
 
     @property
     def warnings(self) -> list[str]:
-        """What whoever submits it nevertheless has to know."""
+        """What anyone who submits it anyway has to know."""
         return [self.summary] if self.outlook is Outlook.NEVER else []
 
 
 def rehearse_job(viewer: User, job: Job) -> Rehearsed:
-    """Ask about a job as `submit_job` answers it with `dry_run`."""
+    """Ask about a job as `submit_job` returns it with `dry_run`."""
     live = load.live_job(job, job.tenant.name, list(job.pod_sets.all()))
     if why := standstill(job.cluster):
         return _by_quota_alone(live.request, why, job.cluster)
@@ -124,7 +126,7 @@ def _rehearsed_by_rows(job: Job, live: LiveJob) -> Rehearsal:
     known = Known(job.cluster)
     job.scope = known.scope_of(live.request)
     request = kept_away(live.request, surroundings_of(job.cluster, live), known.keepers)
-    # The scheduler of a shard need not know the jobs that it waits for.
+    # The scheduler of a shard may not know the jobs that this one waits for.
     before = (*live.request.after, *live.request.after_ok)
     held = job.held or (job.scope != WHOLE and bool(load.open_among(before)))
     now = time.time()
@@ -133,15 +135,17 @@ def _rehearsed_by_rows(job: Job, live: LiveJob) -> Rehearsal:
 
 
 def review_job(viewer: User, job: Job) -> Rehearsed | None:
-    """The same of a job that waits already, of which `explain` tells only what the scheduler told;
-    None where it waits no more. Told again while that is fresh."""
+    """Ask the same about a waiting job; None = it no longer waits.
+
+    `explain` only has what the scheduler said. The answer is reused while it is fresh.
+    """
     if job.state not in WAITING:
         return None
     return kept(_key(viewer, job), lambda: _reviewed(viewer, job))
 
 
 def reviewed_before(viewer: User, job: Job) -> Rehearsed | None:
-    """What was told last of the job as it is, however long ago; None where nobody asked."""
+    """Return the last answer for the job as it is, however old; None = nobody asked."""
     return kept_before(_key(viewer, job), Rehearsed) if job.state in WAITING else None
 
 
@@ -150,7 +154,7 @@ def _key(viewer: User, job: Job) -> str:
 
 
 def _reviewed(viewer: User, job: Job) -> Rehearsed | None:
-    job = copy(job)  # what is told of it becomes its own
+    job = copy(job)  # the answer is written into it
     try:
         request = load.live_job(job, job.tenant.name, list(job.pod_sets.all())).request
     except ValueError as error:  # its rows do not say what it asks for
@@ -190,21 +194,21 @@ def _by_quota_alone(request: JobRequest, why: str, cluster: Cluster) -> Rehearse
 
 
 def _least_of(request: JobRequest) -> Iterator[tuple[Sequence[str], int]]:
-    """The least that must start together: acceptable GPU types and milli-GPU of its pod sets."""
+    """Yield the least that must start together: each set's acceptable GPU types and milli-GPU."""
     known = tuple(GpuType.objects.values_list("name", flat=True))
     with_gpus = [s for s in request.pod_sets if s.gpus]
     for s in with_gpus if request.gang else with_gpus[:1]:
         yield s.gpu_models or known, (s.least if request.gang else 1) * s.milli_per_pod
 
 
-# --- what is told ---------------------------------------------------------------------------------
+# --- what people see ------------------------------------------------------------------------------
 def _told(viewer: User, job: Job, request: JobRequest, said: Rehearsal) -> Rehearsed:
-    """In the words of a job that is explained."""
+    """Return the answer in the terms of an explained job."""
     verdict = said.verdict
     if verdict is not None:
         job.reason, job.message = verdict.reason.value, verdict.summary
         job.evidence = {**verdict.evidence, "remedies": list(verdict.remedies)}
-    # Of a job that waits the page tells that of its scheduler.
+    # For a waiting job, the page shows the reservation of its scheduler.
     new = job.reserved_start is None
     if new and said.reservation is not None and said.reservation.start_at is not None:
         job.reserved_start = datetime.fromtimestamp(said.reservation.start_at, UTC)
@@ -242,7 +246,7 @@ def _told(viewer: User, job: Job, request: JobRequest, said: Rehearsal) -> Rehea
 
 
 def _is_due(at: datetime | None) -> bool:
-    """Whether it should have come already, though the job does not start."""
+    """Whether the time should have come already, although the job does not start."""
     return at is not None and at.timestamp() <= time.time() + DUE_S
 
 

@@ -28,12 +28,12 @@ from tenants.selectors import id_begins, subtree_ids
 
 
 def visible_jobs(user: Any) -> QuerySet[Job]:
-    """Jobs of the tenants the user holds a role in or above; all for operators."""
+    """Return the jobs of tenants in or above which the user has a role; all for operators."""
     return jobs_seen_with(access_of(user))
 
 
 def jobs_seen_with(access: Access) -> QuerySet[Job]:
-    """Likewise, of who has these rights."""
+    """Return the same for a user with these rights."""
     rows = Job.objects.select_related(
         "tenant", "cluster", "user", "estimate", "gpu_use"
     ).prefetch_related("pod_sets")
@@ -46,34 +46,34 @@ def no_node(cluster: Cluster, name: str) -> str:
 
 
 def accepting(rows: QuerySet[Job], gpu_model: str) -> QuerySet[Job]:
-    """Those of the jobs that accept a GPU model by name."""
-    # A JSON list holds its texts in quotes; SQLite knows no containment of its own.
+    """Return the jobs that accept a GPU model by name."""
+    # Texts in a JSON list are quoted; SQLite has no containment operator.
     name = gpu_model.replace('"', "")
     named = PodSet.objects.filter(job=OuterRef("pk"), gpu_models__icontains=f'"{name}"')
-    # No join with DISTINCT, which compares all columns of all jobs to show the first page of them;
-    # nor EXISTS, of which PostgreSQL makes a join as well: it reads the pod sets of all jobs first.
+    # No join with DISTINCT, which compares all columns of all jobs to show the first page; and no
+    # EXISTS, which PostgreSQL also makes a join that reads the pod sets of all jobs first.
     return rows.alias(named=Subquery(named.values("index")[:1])).filter(named__isnull=False)
 
 
 def in_tenant(rows: QuerySet[Job], name: str) -> QuerySet[Job]:
-    """Those of the jobs that are of a tenant or of one below it; none where there is no such."""
+    """Return the jobs of a tenant or those below it; none if there is no such tenant."""
     tenant = Tenant.objects.filter(name=name).values_list("id", flat=True).first()
     return rows.none() if tenant is None else rows.filter(tenant__in=subtree_ids(tenant))
 
 
 def matching(rows: QuerySet[Job], text: str) -> QuerySet[Job]:
-    """Those of the jobs with a text in their name, or at the beginning of their id."""
+    """Return the jobs with a text in their name, or at the beginning of their id."""
     return rows.filter(Q(name__icontains=text) | id_begins(text))
 
 
 def reasons_of_waiting(rows: QuerySet[Job]) -> set[str]:
-    """Why those of the jobs wait that do."""
+    """Return the reasons of those of the jobs that wait."""
     waiting = rows.filter(state__in=list(WAITING)).order_by()
     return set(waiting.values_list("reason", flat=True).distinct())
 
 
 def held_until(job: Job, end: datetime) -> timedelta:
-    """How long the job had places before `end`."""
+    """Return how long the job had places before `end`."""
     held, since = timedelta(0), job.submitted_at
     spans = job.placements.filter(held_from__lt=end).order_by("held_from")
     for begin, gone in spans.values_list("held_from", "ended_at"):
@@ -85,8 +85,10 @@ def held_until(job: Job, end: datetime) -> timedelta:
 
 
 def job_by_id(user: User, job_id: uuid.UUID | str, access: Access | None = None) -> Job:
-    """One job; raises NotFound also when the user may not see it. `access`: the rights of the user,
-    where they were read before."""
+    """Return one job; raises NotFound also if the user may not see it.
+
+    `access`: the rights of the user, if read before.
+    """
     job = jobs_seen_with(access or access_of(user)).filter(id=job_id).first()
     if job is None:
         raise no_such_job(job_id)
@@ -95,7 +97,10 @@ def job_by_id(user: User, job_id: uuid.UUID | str, access: Access | None = None)
 
 
 def no_such_job(job_id: uuid.UUID | str, gone: str | None = None) -> NotFound:
-    """Also of one that the user may not see. `gone`: as of `what_is_gone`, where it was asked."""
+    """Return the error for a job that does not exist or that the user may not see.
+
+    `gone`: the result of `what_is_gone`, if read before.
+    """
     told = what_is_gone() if gone is None else gone
     text = f"There is no job {job_id} that you may see. GET /api/v1/jobs lists yours."
     return NotFound(f"{text}{told}")
@@ -117,7 +122,7 @@ class JobArray:
 
 
 def first_of_array(user: User, array_id: uuid.UUID) -> Job:
-    """The first job of an array; raises NotFound also when the user may not see it."""
+    """Return the first job of an array; raises NotFound also if the user may not see it."""
     job = visible_jobs(user).filter(array_id=array_id).order_by("array_index").first()
     if job is None:
         raise NotFound(f"There is no array {array_id} that you may see.")
@@ -126,7 +131,7 @@ def first_of_array(user: User, array_id: uuid.UUID) -> Job:
 
 
 def array_by_id(user: User, array_id: uuid.UUID) -> JobArray:
-    """An array and how far its jobs are; raises NotFound as `first_of_array`."""
+    """Return an array and the states of its jobs; raises NotFound like `first_of_array`."""
     first = first_of_array(user, array_id)
     rows = Job.objects.filter(array_id=array_id).order_by()
     states = dict(rows.values_list("state").annotate(Count("id")).order_by("state"))
@@ -149,7 +154,7 @@ def complete_from() -> datetime | None:
 
 
 def what_is_gone() -> str:
-    """A sentence for whoever misses a job, with a blank before it; "" when none was deleted."""
+    """Return a sentence for users who miss a job, after a blank; "" = none was deleted."""
     since = complete_from()
     return f" Jobs that ended before {since:%Y-%m-%d %H:%M} UTC are deleted." if since else ""
 
@@ -159,7 +164,7 @@ def events_of(job: Job) -> QuerySet[JobEvent]:
 
 
 def placements_of(job: Job) -> QuerySet[Placement]:
-    """Where the pods of every attempt went."""
+    """Return where the pods of every attempt went."""
     return Placement.objects.filter(job=job)
 
 
@@ -173,10 +178,9 @@ def cluster_by_name(name: str) -> Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a scope of a cluster, "" = nobody at this moment, how many nodes it owns, and how
-    the one who led it last fares, or fared.
+    """Who leads a scope of a cluster, how many nodes it owns, and how the last leader fares.
 
-    The scope of a cluster that is not divided is "".
+    `holder` "" = nobody at this moment. The scope of an undivided cluster is "".
     """
 
     scope: str
@@ -184,13 +188,13 @@ class Leader:
     until: datetime | None
     nodes: int
     pace: Pace
-    own_clock: bool = False  # ticks of beat stay away
+    own_clock: bool = False  # ticks of beat are missing
     token: int = 0  # grows with every change of the leader
     backlog: Backlog = field(default_factory=Backlog)
 
 
 def leaders_of(cluster: Cluster, now: datetime) -> list[Leader]:
-    """The scopes of a cluster, by name; without those that are over."""
+    """Return the scopes of a cluster, by name, without those that no longer exist."""
     rows = NodeRecord.objects.filter(cluster=cluster).order_by()
     nodes = dict(rows.values_list("scope").annotate(Count("id")))
     leaders = []

@@ -1,4 +1,4 @@
-"""Whether a scheduler decides on a cluster now, as far as its row tells."""
+"""Whether a scheduler decides on a cluster now, as far as the cluster's row shows."""
 
 from datetime import datetime
 
@@ -6,12 +6,14 @@ from django.utils import timezone
 
 from scheduling.models import Cluster
 
-SILENT_S = 15.0  # a scheduler writes of itself every second; older rows tell little of now
+SILENT_S = 15.0  # a scheduler reports every second; older rows say little about now
 
 
 def standstill(cluster: Cluster) -> str:
-    """Why nothing is decided on the cluster now, a sentence or two; "" while a scheduler is at
-    work there."""
+    """Return why nothing is decided on the cluster now, a sentence or two.
+
+    "" = a scheduler is at work there.
+    """
     name, heard = cluster.name, cluster.last_cycle_at
     if not cluster.is_active:
         return f"Cluster {name} is not active."
@@ -29,12 +31,15 @@ def standstill(cluster: Cluster) -> str:
 
 
 def remarks(cluster: Cluster) -> str:
-    """What operators should know of a cluster on which a scheduler is at work; "" = nothing."""
+    """Return what operators should know of a cluster with a scheduler at work; "" = nothing."""
     return "" if standstill(cluster) else cluster.status_message
 
 
 def silence(cluster: Cluster, now: datetime) -> str:
-    """The same of an active cluster in a few words, e.g. “not heard of since 09:30:05 UTC”."""
+    """Return the same for an active cluster in a few words.
+
+    For example “not heard of since 09:30:05 UTC”.
+    """
     heard = cluster.last_cycle_at
     if heard is None:
         return "not heard of yet"

@@ -9,21 +9,24 @@ from scheduling.queries.starts import BASES, HitRate, ToldStart
 from tenants.templatetags.ui import duration
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
-SOON_S = 60.0  # how much sooner than now is now
-FEW = 5  # outcomes that say nothing yet
+SOON_S = 60.0  # how close to now counts as now
+FEW = 5  # up to this many outcomes say nothing
 
 
 @dataclass(frozen=True, slots=True)
 class StartWords:
-    """`short`: "in 20–35 min", "in 3 d or later", "overdue", "–"; `more`: a sentence on what that
-    is by, or why there is no estimate."""
+    """The expected start: `short`, and `more` in a sentence.
+
+    `short`: "in 20–35 min", "in 3 d or later", "overdue", "–". `more`: what it is based on, or why
+    there is no estimate.
+    """
 
     short: str
     more: str
 
 
 def start_words(told: ToldStart) -> StartWords:
-    """Of a waiting job."""
+    """Return the expected start of a waiting job in words."""
     now = timezone.now()
     if told.earliest is not None:
         left = (told.earliest - now).total_seconds()
@@ -42,8 +45,10 @@ def start_words(told: ToldStart) -> StartWords:
 
 
 def span_words(low: float, high: float) -> str:
-    """ "in 20–35 min" of seconds from now, widened to whole units; "within 5 min" where it may be
-    at once."""
+    """Return a span of seconds from now as "in 20–35 min", widened to whole units.
+
+    "within 5 min" if it may be at once.
+    """
     unit, name = _unit(high)
     if high <= MINUTE:
         return "within 1 min"
@@ -62,13 +67,13 @@ def _at_least(seconds: float) -> str:
 
 
 def _unit(seconds: float) -> tuple[float, str]:
-    """In which so long a time is told, and its name."""
+    """Return the unit in which a time of this length is given, and its name."""
     units = ((36 * HOUR, DAY, "d"), (1.5 * HOUR, HOUR, "h"))
     return next(((size, name) for least, size, name in units if seconds >= least), (MINUTE, "min"))
 
 
 def record_words(rate: HitRate | None) -> str:
-    """How often such estimates came true."""
+    """Return how often such estimates came true."""
     if rate is None or rate.starts < FEW:
         return "Too few such jobs have started to tell how often estimates hold."
     return (

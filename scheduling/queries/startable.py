@@ -1,5 +1,7 @@
-"""How large a new job could be and start now, by GPU type: what is free, less what quotas,
-reservations and those who wait leave it. The engine is asked."""
+"""How large a new job could be and start now, by GPU type.
+
+That is what is free, less what quotas, reservations and waiting jobs leave. The engine answers.
+"""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -26,19 +28,20 @@ from scheduling.queries.whatif.climbs import Climb, Climbed
 from scheduling.queries.whatif.questions import StartableNow
 from tenants.models import GpuType, User
 
-# Of tenants that could take most of a GPU type, so many are asked for.
+# How many of the tenants that could take most of a GPU type are tried.
 MAX_TENANTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Startable:
-    """The largest new job of a tenant on a GPU type that would start now and preempt nobody: a gang
-    that declares no run time, of one pod of 1, 2, 4 ... GPUs, or of 1, 2, 4 ... pods with all GPUs
-    of a node.
+    """The largest new job of a tenant on a GPU type that would start now without preemption.
 
-    `gpus`, and `in_leaf` within one leaf group (None: no such groups are known); `free`: GPUs that
-    nobody holds, in all clusters. `refused`: the next size, which would not start, and why; None =
-    none is greater.
+    The job is a gang without a declared run time: one pod of 1, 2, 4 ... GPUs, or 1, 2, 4 ... pods
+    with all GPUs of a node.
+
+    - `gpus`: its size; `in_leaf`: the same within one leaf group (None: no such groups are known).
+    - `free`: GPUs that nobody holds, in all clusters.
+    - `refused`: the next size, which would not start, and `why`; None = none is larger.
     """
 
     gpu_type: str
@@ -53,7 +56,7 @@ class Startable:
 
     @property
     def brief(self) -> str:
-        """Why, where the GPU type is said beside it."""
+        """Why, for a place that already names the GPU type."""
         return self.why.replace(f"{self.gpu_type} GPU", "GPU")
 
     @property
@@ -63,8 +66,11 @@ class Startable:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`rows` in order of the GPU types; `troubles`: of which clusters nothing can be told, and why;
-    `as_of`: what is known of the cluster that was looked at longest ago."""
+    """The answer: `rows` in the order of GPU types.
+
+    `troubles`: clusters of which nothing can be said, and why. `as_of`: the oldest time of what is
+    known.
+    """
 
     rows: tuple[Startable, ...]
     troubles: tuple[str, ...]
@@ -76,12 +82,12 @@ class Answer:
 
 
 def startable(user: User, tenants: Sequence[str]) -> Answer:
-    """What a user could start for the best of these tenants, told again while that is fresh."""
+    """Return what a user could start for the best of these tenants; reused while fresh."""
     return kept(_key(user, tenants), lambda: _asked(user, tenants))
 
 
 def told_before(user: User, tenants: Sequence[str]) -> Answer | None:
-    """The last answer, however old; None where nobody asked for long."""
+    """Return the last answer, however old; None = nobody has asked for long."""
     return kept_before(_key(user, tenants), Answer)
 
 
@@ -119,7 +125,7 @@ def _asked(user: User, tenants: Sequence[str]) -> Answer:
 
 
 class _NodesOfType(NamedTuple):
-    """The nodes of a GPU type on which pods may start; GPUs."""
+    """The nodes of a GPU type on which pods may start, counted in GPUs."""
 
     gpu_model: str
     per_node: int
@@ -148,8 +154,10 @@ def _pools(cluster: Cluster) -> list[_NodesOfType]:
 def _climbed(
     cluster: Cluster, user: User, tenants: Sequence[str], book: QuotaBook
 ) -> tuple[list[Climb], list[Climbed]]:
-    """What the engine is asked about a cluster, for the tenants that have most left of a GPU type,
-    and what it says. Raises CannotTell, Crowded."""
+    """Ask the engine about a cluster, for the tenants with most left of a GPU type.
+
+    Returns the questions and the answers. Raises CannotTell, Crowded.
+    """
     if why := standstill(cluster):
         raise CannotTell(why)
     climbs = []
@@ -168,7 +176,7 @@ def _climbed(
         states = _StatesOfRows(Known(cluster), now)
         return [climb.climbed(states.rise, now) for climb in climbs]
 
-    if not climbs:  # where no node is known at all it says so
+    if not climbs:  # this raises if no node is known at all
         return [], by_rows()
     return climbs, asked_or(cluster.pk, StartableNow(tuple(climbs), now), by_rows)
 
@@ -191,14 +199,14 @@ def _row(climb: Climb, climbed: Climbed, cluster: Cluster) -> Startable:
 
 
 class _StatesOfRows:
-    """Questions to the engine about one cluster, on states that are made of rows once."""
+    """Asks the engine about one cluster, on states that are built from rows once."""
 
     def __init__(self, known: Known, now: float) -> None:
         self._known, self._now = known, now
         self._states: dict[str, SchedulerState] = {}
 
     def rise(self, jobs: Iterable[JobRequest]) -> tuple[Rise, str]:
-        """How far it goes, each job asked about in its own shard; and why more cannot be told."""
+        """Return how far the jobs rise, each in its own shard, and why no more can be said."""
         asked: list[tuple[str, JobRequest]] = []
         trouble = ""
         try:

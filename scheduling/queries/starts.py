@@ -1,4 +1,4 @@
-"""When a waiting job is expected to start, as the forecaster told it last."""
+"""When a waiting job is expected to start, by the forecaster's last estimate."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,8 +13,8 @@ from scheduling.queries.kept import kept
 from scheduling.simulator.forecast.likeness import size_of
 
 NOT_YET = "It is not worked out yet; that takes a few seconds."
-OLD = timedelta(minutes=2)  # an estimate that is told with its time
-PAST = timedelta(days=30)  # over which estimates are held against starts
+OLD = timedelta(minutes=2)  # an older estimate is shown with its time
+PAST = timedelta(days=30)  # over which estimates are compared with starts
 BASES: Mapping[str, str] = {
     "declared": "declared run times",
     "share": "declared run times, as far as like jobs used theirs",
@@ -25,11 +25,15 @@ BASES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ToldStart:
-    """When a waiting job starts: one in ten times before `p10`, half the time before `p50`, one in
-    ten times after `p90`; all None where `reason` says why that cannot be told. Then `earliest` may
-    be known, before which one in ten times it starts. `basis`: what most run times that it depends
-    on are estimated by, `text`: the job's own. `as_of`: of which instant it is; None = of none yet.
-    `overdue`: `p90` has passed."""
+    """When a waiting job is expected to start.
+
+    - `p10`, `p50`, `p90`: it starts before these in 10, 50 and 90 % of cases; None if that is
+      unknown, for `reason`.
+    - `earliest`: may be known in that case; it starts before this in 10 % of cases.
+    - `basis`: how most run times that matter were estimated; `text`: how the job's own was.
+    - `as_of`: when it was estimated; None = not yet.
+    - `overdue`: `p90` has passed.
+    """
 
     p10: datetime | None
     p50: datetime | None
@@ -44,22 +48,27 @@ class ToldStart:
 
     @property
     def is_known(self) -> bool:
-        """Whether it says anything of the start."""
+        """Whether it says anything about the start."""
         return self.p50 is not None or self.earliest is not None
 
     def from_now(self, now: datetime) -> "ToldStart":
-        """For who reads times, not words: who waits does not start before `now`. An overdue one
-        keeps its times, which say when it was expected."""
+        """Return it for readers of times: a waiting job does not start before `now`.
+
+        An overdue one keeps its times, which say when it was expected.
+        """
         if self.p10 is None or self.p50 is None or self.overdue:
             return self
         return replace(self, p10=max(self.p10, now), p50=max(self.p50, now))
 
 
 def told_start(job: Job, now: datetime | None = None) -> ToldStart | None:
-    """None of a job that does not wait. Read without a query where `estimate` was selected."""
+    """Return the expected start of a job; None = it does not wait.
+
+    Takes no query if `estimate` was selected.
+    """
     if job.state not in WAITING:
         return None
-    # Before a scheduler has looked at it there is none: whoever submits it pays for no query.
+    # Until a scheduler has looked at it there is no estimate: submitting takes no query.
     row: StartEstimate | None = (
         getattr(job, "estimate", None) if job.reason != Reason.PENDING_EVALUATION else None
     )
@@ -76,8 +85,11 @@ def told_start(job: Job, now: datetime | None = None) -> ToldStart | None:
 
 @dataclass(frozen=True, slots=True)
 class HitRate:
-    """Of `starts` jobs of a size class (`likeness.size_of`) that were told an estimate by
-    this basis, so many `held`: they started within the band that they were told first."""
+    """How often estimates held for jobs of a size class and a basis.
+
+    `starts` jobs of the size (`likeness.size_of`) had an estimate by this basis; `held` of them
+    started within their first band.
+    """
 
     size: int
     basis: str
@@ -100,7 +112,7 @@ class HitRate:
 
 
 def words_of_size(size: int) -> str:
-    """The GPUs of jobs of a size class in words."""
+    """Return the GPUs of jobs of a size class in words."""
     most = 2 ** max(0, size - 1)
     if size < 2:
         return f"{'up to 1' if size else 'no'} GPU"
@@ -109,12 +121,12 @@ def words_of_size(size: int) -> str:
 
 
 def hit_rates() -> list[HitRate]:
-    """Of the jobs that started in the last 30 days, by size and basis; told again while fresh."""
+    """Return the rates of jobs that started in the last 30 days; reused while fresh."""
     return kept("start-hit-rates", _hit_rates)
 
 
 def hit_rate_of(job: Job, told: ToldStart) -> HitRate | None:
-    """That of the jobs of its size, by the basis of its own estimate."""
+    """Return the rate for the job's size and the basis of its own estimate."""
     size = size_of(job.gpu_milli)
     return next((r for r in hit_rates() if (r.size, r.basis) == (size, told.basis)), None)
 
@@ -130,7 +142,7 @@ def _hit_rates() -> list[HitRate]:
         .iterator(chunk_size=2000)
     ):
         assert started is not None  # started_at >= …
-        assert low is not None  # with first_as_of
+        assert low is not None  # set with first_as_of
         assert high is not None
         counts = found.setdefault((size_of(milli), basis), [0, 0])
         counts[0] += 1

@@ -1,5 +1,4 @@
-"""What people read for the state of a job and for why it waits, and for a
-policy, on pages and in refusals."""
+"""Words for the state of a job, for why it waits, and for a policy, on pages and in refusals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,20 +23,23 @@ STATE_WORDS: dict[str, str] = {
 
 
 def state_words(state: str, gpu_milli: int) -> str:
-    """A state of a job or an array that asks for so many GPUs: quota is held of these alone."""
+    """Return the words for a state of a job or array; only jobs that ask for GPUs hold quota."""
     if state == JobState.QUOTA_RESERVED and not gpu_milli:
         state = JobState.PENDING
     return STATE_WORDS[state]
 
 
 def in_state(state: str) -> str:
-    """A state inside a sentence: "cancelled"."""
+    """Return a state inside a sentence: "cancelled"."""
     return STATE_WORDS[state].lower()
 
 
 def reason_words(job: Job, reason: str, evidence: Mapping[str, Any]) -> str:
-    """A reason of a job as it was told. One code is for two cases that differ to people: a hold
-    and a dependency, a back-off and a start time."""
+    """Return a job's reason in words.
+
+    One code may cover two cases that differ for people: a hold and a dependency, a back-off and a
+    start time.
+    """
     if reason == Reason.ON_HOLD and "jobs" in evidence:
         return "Waits for other jobs"
     if reason == Reason.BACKING_OFF and job.start_not_before is not None:
@@ -48,7 +50,7 @@ def reason_words(job: Job, reason: str, evidence: Mapping[str, Any]) -> str:
 
 
 def policy_words(policy: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(label, value) of every field of a policy as `policies.effective` gives it."""
+    """Return (label, value) of every field of a policy as `policies.effective` gives it."""
     return [
         (words(name.removesuffix("_s")), duration(value))
         if name.endswith("_s")
@@ -68,7 +70,7 @@ class Difference:
 
 
 def policy_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    """What two whole policies differ by."""
+    """Return the settings in which two whole policies differ."""
     was, then = settings_of(before), settings_of(after)
     return [
         Difference(
@@ -94,7 +96,7 @@ def setting_name(key: str) -> str:
 
 
 def setting_words(key: str, value: Any) -> str:
-    """A value of a setting, told apart from every other; None = the policy does not name it."""
+    """Return a setting's value in words, unique to it; None = the policy does not name it."""
     if key.startswith("spare_nodes."):
         return str(value or "none")
     if value is None:
@@ -107,7 +109,7 @@ def setting_words(key: str, value: Any) -> str:
 
 
 def exact_duration(seconds: float) -> str:
-    """A span as `duration` writes it, in seconds where that would leave a part of it out."""
+    """Return a span as `duration` writes it, or in seconds if that would drop a part."""
     rest = seconds % (HOUR if seconds >= DAY else MINUTE if seconds >= HOUR else 1)
     return f"{seconds:,.13g} s" if rest else duration(seconds)
 
@@ -118,7 +120,7 @@ def _shard_words(shard: Mapping[str, Any]) -> str:
 
 
 def value_words(value: Any) -> str:
-    """A value of a policy, or a fact about a node, without the signs of JSON."""
+    """Return a policy's value, or a fact about a node, without JSON syntax."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

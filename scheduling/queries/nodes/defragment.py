@@ -42,9 +42,11 @@ class MovingJob:
 
 @dataclass(frozen=True, slots=True)
 class Defragmentation:
-    """A plan as of an instant: `nodes` are emptied, by `moves`, so that `starts` start. `gained`:
-    how many more nodes are whole then. Not `reached`: it is the nearest to the goal that was
-    found."""
+    """A plan as of an instant: `nodes` are emptied by `moves`, so that `starts` start.
+
+    `gained`: how many more nodes are then whole. Not `reached`: the plan is the nearest to the goal
+    that was found.
+    """
 
     as_of: datetime
     gpu_model: str

@@ -65,8 +65,9 @@ class NodeEffects:
 
 
 def node_effects(viewer: User, cluster: Cluster, wish: NodesMeant) -> NodeEffects:
-    """Return the effects. Raises Invalid naming the field if there are no such nodes, or too
-    few.
+    """Return the effects.
+
+    Raises Invalid naming the field if there are no such nodes, or too few.
     """
     rows = NodeRecord.objects.filter(cluster=cluster)
     if wish.act is NodeAct.ADD:
@@ -147,9 +148,7 @@ class NodesChange:
 
 # --- more nodes -----------------------------------------------------------------------------------
 def _more(cluster: Cluster, wish: NodesMeant) -> list[Node]:
-    """Return nodes like the existing ones of the GPU model, in a leaf of their own. Raises
-    Invalid.
-    """
+    """Return nodes like the existing ones of the GPU model, in a new leaf. Raises Invalid."""
     like = NodeRecord.objects.filter(cluster=cluster, gpu_model=wish.gpu_model).order_by(
         "-healthy_gpus", "name"
     )

@@ -1,6 +1,4 @@
-"""Which GPUs a cluster has, by the projection of its nodes, and what an autoscaler may still
-add.
-"""
+"""Which GPUs a cluster has, by the projection of its nodes, and which an autoscaler may add."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -19,8 +19,10 @@ HEARD_WITHIN = timedelta(seconds=3)
 
 @dataclass(slots=True)
 class JobThere:
-    """A job with pods on a node that takes none any more: `leaving` of its `pods` were told to go.
-    `kept_back`: the time of the drain has come, and a disruption budget keeps them."""
+    """A job with pods on a cordoned node; `leaving` of its `pods` were told to leave.
+
+    `kept_back`: the drain is due, and a disruption budget keeps the pods there.
+    """
 
     job: Job
     pods: int = 0

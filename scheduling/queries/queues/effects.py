@@ -37,7 +37,7 @@ def queue_effects(viewer: User, queue: Queue) -> Effects:
 
 @dataclass(frozen=True, slots=True)
 class HoldingJob:
-    """A job of the tenant that runs, with milli-GPU by model, wherever it does."""
+    """A running job of the tenant on any cluster, with milli-GPU by model."""
 
     job: str
     queue: str
@@ -59,7 +59,7 @@ def _holding_jobs(tenant_id: int) -> list[HoldingJob]:
 
 @dataclass(frozen=True, slots=True)
 class QueuesChange:
-    """These are the queues of a tenant; `holders`: its jobs that run, on all clusters."""
+    """The tenant's queues are these; `holders`: its running jobs, on all clusters."""
 
     tenant: str
     then: tuple[QueueSpec, ...]

@@ -147,9 +147,7 @@ def standing_in(cluster_id: int, scope: str) -> WaitingOrder:
 
 
 def _before(job: Job) -> tuple[int, list[UUID]]:
-    """Return how many waiting jobs of its scheduler are before it, and the first SHOWN_AHEAD of
-    them.
-    """
+    """Return how many waiting jobs of its scheduler are ahead, and the first SHOWN_AHEAD."""
     standing = standing_in(job.cluster_id, job.scope)
     by_places = _by_places(standing, job)
     if not standing.told:
@@ -228,8 +226,10 @@ def _users_who_wait(
 
 @dataclass(frozen=True, slots=True)
 class PlaceInOrder:
-    """Where a job stands: `position` from 1, and the first SHOWN_AHEAD of the jobs before it, the
-    very first of all at the beginning. None and none where it stands in no order."""
+    """Where a job is: `position` from 1, and the first SHOWN_AHEAD of the jobs before it.
+
+    The very first job comes first. None and empty if it is in no order.
+    """
 
     position: int | None = None
     ahead: tuple[JobAhead, ...] = ()

@@ -1,9 +1,9 @@
-"""A snapshot without its names, of which the same is decided.
+"""A snapshot without its names, for which the engine decides the same.
 
-Ties are broken by names, so that new names stand in the order of the old ones, kind by kind. Some
-words stay, because the engine reads them: those that `KEPT` has, numbers among the values of labels
-(which `Gt` and `Lt` compare), the queue that jobs name without naming any, and keys of taints by
-which Kubernetes marks a state that passes. Amounts, times and the models of GPUs stay as they are.
+The engine breaks ties by names, so new names have the order of the old ones, kind by kind. Some
+words stay because the engine reads them: those of kind `KEPT`, numbers among the values of labels
+(which `Gt` and `Lt` compare), the default queue, and keys of taints by which Kubernetes marks a
+passing state. Amounts, times and GPU models stay as they are.
 """
 
 import re
@@ -20,22 +20,22 @@ from scheduling.engine.cluster.constraints import PASSING
 from scheduling.queries.snapshots.document import Snapshot, SnapshotScope
 
 KEPT: Final = ""  # the kind of what stays
-# Stands between a word that stays and what follows it. Smaller than whatever such words are made
-# of, so that nothing comes between them.
+# Separates a word that stays from what follows it. It sorts before all characters of such words, so
+# that nothing comes between the two.
 BEHIND: Final = "!"
-# Greater than the keys that begin with PASSING, and none of them.
+# Sorts after the keys that begin with PASSING, and is none of them.
 AFTER_PASSING: Final = "~"
 NUMBER: Final = re.compile(r"[+-]?\d+")
 
 
 class RowKinds(NamedTuple):
-    """Rows of names and amounts: the kind of each column, of amounts KEPT."""
+    """Rows of names and amounts: the kind of each column, KEPT for amounts."""
 
     kinds: tuple[str, ...]
 
 
 class MappingKinds(NamedTuple):
-    """A mapping: the kind of its keys, and of its values where these are names."""
+    """A mapping: the kind of its keys, and of its values if these are names."""
 
     keys: str
     values: str = KEPT
@@ -47,7 +47,7 @@ GROUP, LABEL, VALUE, POD, TEXT, MEANT = "group", "label", "value", "pod", "text"
 RESOURCE, DEVICE, NIC, DRIVER, VOLUME = "resource", "device", "nic", "driver", "volume"
 SHARD, SET, ADDRESS = "shard", "pod-set", "address"
 
-# By noun, the kind of each of its fields that has names, also in lists.
+# By type, the kind of each field that has names, also in lists.
 KINDS: Mapping[type, Mapping[str, Names]] = {
     t.Device: {"id": DEVICE},
     t.Nic: {"name": NIC, "resource": RESOURCE},
@@ -120,7 +120,7 @@ Thing = TypeVar("Thing")
 
 
 def anonymised(snapshot: Snapshot) -> Snapshot:
-    """The same snapshot with names of no meaning."""
+    """Return the same snapshot with meaningless names."""
     return Snapshot(
         "cluster",
         snapshot.at,
@@ -130,7 +130,7 @@ def anonymised(snapshot: Snapshot) -> Snapshot:
 
 
 def renaming(snapshot: Snapshot) -> Rename:
-    """What becomes of each name of the snapshot."""
+    """Return the function that renames each name of the snapshot."""
     found: defaultdict[str, set[str]] = defaultdict(set)
 
     def note(kind: str, name: str) -> str:
@@ -153,7 +153,7 @@ def _renamed_scopes(snapshot: Snapshot, rename: Rename) -> tuple[SnapshotScope, 
 
 
 def _new_names(kind: str, names: set[str]) -> dict[str, str]:
-    """For each name another one, in the same order."""
+    """Return another name for each name, in the same order."""
     kept = sorted(name for name in names if _stays(kind, name))
     wide = len(str(len(names)))
     new: dict[str, str] = {name: name for name in kept}
@@ -163,7 +163,7 @@ def _new_names(kind: str, names: set[str]) -> dict[str, str]:
 
 
 def _head(kind: str, kept: list[str], name: str) -> str:
-    """How a new name begins, so that it stands among what is `kept` as the old one did."""
+    """Return how a new name begins, so that it sorts among what is `kept` like the old one."""
     before = bisect_right(kept, name)
     if not kept:
         return f"{kind}-"
@@ -182,7 +182,7 @@ def _stays(kind: str, name: str) -> bool:
 
 
 def _renamed(thing: Thing, rename: Rename) -> Thing:
-    """A noun of the engine with other names."""
+    """Return a fact or noun of the engine with other names."""
     noun: Any = thing  # a dataclass, or a NamedTuple
     kinds = KINDS.get(type(noun), {})
     if isinstance(noun, t.NodeExpression) and noun.of_name:

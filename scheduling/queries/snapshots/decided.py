@@ -1,4 +1,4 @@
-"""What is decided of a snapshot: the next cycle of each of its schedulers, as they would run it."""
+"""What is decided on a snapshot: the next cycle of each of its schedulers, as they would run it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,25 +11,27 @@ from scheduling.queries.snapshots.document import Snapshot, SnapshotScope
 
 @dataclass(frozen=True, slots=True)
 class ScopeDecided:
-    """What the scheduler of a scope decides, begun anew with what it is told."""
+    """What the scheduler of a scope decides if it begins with the facts of the snapshot."""
 
     scope: str
     result: CycleResult
 
 
 def decide(snapshot: Snapshot) -> list[ScopeDecided]:
-    """The next cycle of each scheduler, at the time of the snapshot. Whatever the engine raises
-    goes up: it is an error of the engine."""
+    """Run the next cycle of each scheduler, at the time of the snapshot.
+
+    An exception of the engine propagates: it is a defect of the engine.
+    """
     return [ScopeDecided(one.scope, next_cycle(one, snapshot.at)) for one in snapshot.scopes]
 
 
 def next_cycle(scope: SnapshotScope, at: float) -> CycleResult:
-    """Of one scheduler, `at` seconds since the epoch."""
+    """Run the next cycle of one scheduler, `at` seconds since the epoch."""
     return run_cycle(SchedulerState(told_of_runs=True), scope.facts, at)
 
 
 def decisions_of(snapshot: Snapshot, decided: Iterable[ScopeDecided]) -> dict[str, Any]:
-    """For JSON; in the order in which it was decided."""
+    """Return the decisions as JSON, in the order in which they were made."""
     return {
         "cluster": snapshot.cluster,
         "at": snapshot.at,

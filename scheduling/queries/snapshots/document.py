@@ -1,7 +1,7 @@
 """The file of a snapshot: what the schedulers of a cluster were told, and when.
 
-A fact is an object of its fields with its name as `fact`; what the engine has as a NamedTuple is a
-list in the order of its fields. Whoever reads a file is told the place of what is wrong.
+A fact is an object of its fields, with its type as `fact`; a NamedTuple of the engine is a list in
+the order of its fields. Errors name the place of what is wrong.
 """
 
 import json
@@ -28,13 +28,12 @@ FACTS: Mapping[str, type[Delta]] = {kind.__name__: kind for kind in get_args(Del
 
 
 class SnapshotError(ValueError):
-    """Where a file is no snapshot, and what would do."""
+    """Where a file is not a snapshot, and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotScope:
-    """What the scheduler of a scope ("" = of the whole cluster) would be told at its start, in its
-    order."""
+    """What the scheduler of a scope ("" = whole cluster) would be told at its start, in order."""
 
     scope: str
     facts: tuple[Delta, ...]
@@ -42,7 +41,7 @@ class SnapshotScope:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`at`: seconds since the epoch. `names` of jobs by id, as far as they are known."""
+    """A snapshot of a cluster. `at`: seconds since the epoch. `names`: of jobs, by id, if known."""
 
     cluster: str
     at: float
@@ -53,7 +52,7 @@ class Snapshot:
 
 # --- writing --------------------------------------------------------------------------------------
 def document_of(snapshot: Snapshot) -> dict[str, Any]:
-    """As JSON has it."""
+    """Return the snapshot as JSON."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -75,7 +74,7 @@ def _written(fact: Delta) -> dict[str, Any]:
 
 # --- reading --------------------------------------------------------------------------------------
 def snapshot_of(text: str) -> Snapshot:
-    """The snapshot in the text of a file. Raises SnapshotError."""
+    """Read the snapshot in the text of a file. Raises SnapshotError."""
     try:
         document = json.loads(text, parse_constant=_no_number)
     except json.JSONDecodeError as error:
@@ -130,7 +129,7 @@ def _fact(given: Any, at: str) -> Delta:
 
 
 def _as_read(given: Any, read: Any, at: str) -> None:
-    """Raises SnapshotError where something that is given was not read."""
+    """Raise SnapshotError if something in the file was not read."""
     if isinstance(given, dict) and isinstance(read, dict):
         for name, value in given.items():
             if name not in read:
@@ -166,7 +165,7 @@ def _only(given: Mapping[str, Any], at: str, known: Sequence[str]) -> None:
 
 # --- what the engine takes for granted ------------------------------------------------------------
 def _contradictions(facts: Sequence[Delta]) -> Iterator[tuple[int, str]]:
-    """What of which fact contradicts another, or itself."""
+    """Yield (index of a fact, how it contradicts another one or itself)."""
     jobs: set[str] = set()
     nodes: dict[str, int] = {}  # GPUs of each
     policies = 0

@@ -14,11 +14,11 @@ from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.standing.waiting import ASKED_MILLI, waiting_sets
 
-ANY_TYPE = ""  # of a job that accepts whichever GPU type there is
+ANY_TYPE = ""  # for jobs that accept any GPU type
 
 
 class HolderOf(StrEnum):
-    """What a row is of."""
+    """What a row stands for."""
 
     TENANT = "tenant"
     USER = "user"
@@ -26,7 +26,7 @@ class HolderOf(StrEnum):
 
 
 class HolderOrder(StrEnum):
-    """What decides which rows come first: the most of it; the first name."""
+    """Which rows come first: those with the most of this, or the first name."""
 
     HELD = "held"
     ASKED = "asked"
@@ -43,7 +43,7 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class TypeStanding:
-    """The GPUs of a type on all nodes that were looked at; `held_milli` by whom it may be."""
+    """The GPUs of a type on all nodes examined; `held_milli`: by anyone."""
 
     gpu_type: str
     gpus: int
@@ -53,9 +53,11 @@ class TypeStanding:
 
 @dataclass(frozen=True, slots=True)
 class GpuHolder:
-    """A tenant, a user of it or a job, and a GPU type; `name` and `job` of jobs alone.
-    `held_milli`: what its pods have, `asked_milli`: what its waiting jobs ask for, by the first
-    type that they accept (ANY_TYPE = they accept any). `share`: of all GPUs of the type."""
+    """A tenant, a user of it or a job, and a GPU type; `name` and `job` only for jobs.
+
+    `held_milli`: what its pods hold. `asked_milli`: what its waiting jobs ask for, by the first
+    type that they accept (ANY_TYPE = any). `share`: of all GPUs of the type.
+    """
 
     tenant: str
     user: str | None
@@ -68,13 +70,13 @@ class GpuHolder:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """By what it is found in a list."""
+        """The names by which it is sorted."""
         return (self.tenant, self.user or "", self.name or "", self.gpu_type, self.job or "")
 
 
 @dataclass(frozen=True, slots=True)
 class GpuStanding:
-    """`count`: of all holders, of which `holders` are the first."""
+    """The first `holders` of `count`, and the GPU types."""
 
     types: list[TypeStanding]
     holders: list[GpuHolder]
@@ -90,8 +92,10 @@ def standing(
     cluster: Cluster | None = None,
     gpu_type: str | None = None,
 ) -> GpuStanding:
-    """The first `limit` holders. `tenants`: by primary key, None = all; `cluster` and `gpu_type`:
-    None = any. In three statements."""
+    """Return the first `limit` holders, in three statements.
+
+    `tenants`: by primary key, None = all; `cluster` and `gpu_type`: None = any.
+    """
     types = _types(cluster, gpu_type)
     gpus = {one.gpu_type: one.gpus for one in types}
     held = _sums(_placements(cluster), tenants, COLUMNS[of])
@@ -109,7 +113,7 @@ Key = tuple[Any, ...]  # the columns of a holder, and the GPU type
 
 def _holder(key: Key, held: float, asked: int, gpus: int) -> GpuHolder:
     *columns, model = key
-    tenant, user, name, job = (*columns, None, None, None)[:4]  # as `COLUMNS` has them
+    tenant, user, name, job = (*columns, None, None, None)[:4]  # as in `COLUMNS`
     share = held / (1000 * gpus) if gpus else None
     return GpuHolder(tenant, user, name, job and str(job), model, held, asked, share)
 
@@ -147,8 +151,10 @@ def _sums(
 def asked_for(
     cluster: Cluster | None, tenants: Collection[int] | None, columns: Iterable[str]
 ) -> Counter[Key]:
-    """Milli-GPU that waiting jobs ask for, by these columns of their pod sets and the GPU type that
-    they accept first."""
+    """Return the milli-GPU that waiting jobs ask for, by these columns and GPU type.
+
+    The GPU type is the first that a pod set accepts.
+    """
     rows = waiting_sets(cluster, tenants).filter(gpus__gt=0).values_list(*columns, "gpu_models")
     found: Counter[Key] = Counter()
     for *key, models, amount in rows.annotate(milli=Sum(ASKED_MILLI)):

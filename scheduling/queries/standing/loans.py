@@ -1,5 +1,4 @@
-"""Who borrows how much of whose guarantee now, since when, through which jobs, and who wants it
-back."""
+"""Who now borrows how much of whose guarantee, since when, for which jobs, and who wants it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
@@ -15,13 +14,15 @@ from scheduling.queries.standing.holders import asked_for
 from tenants.models import User
 from tenants.selectors import visible_names
 
-NOBODY = ""  # who lends what no guarantee covers any more
+NOBODY = ""  # lends what no guarantee covers any more
 
 
 @dataclass(frozen=True, slots=True)
 class LoanJob:
-    """A job that carries a part of a loan since it has places. `job`: the row, None = not for the
-    reader to see."""
+    """A job that has a part of a loan since it has places.
+
+    `job`: the row, None = the reader may not see it.
+    """
 
     job: Job | None
     milli: int
@@ -30,11 +31,16 @@ class LoanJob:
 
 @dataclass(slots=True)
 class StandingLoan:
-    """What a tenant with all below it holds of a GPU type beyond its guarantee, out of the idle
-    guarantee of a lender. `borrower`, `lender`: None = not for the reader to see; a lender NOBODY:
-    since the jobs started its owner has come to use it, or a quota was cut. `wanted_milli`: of the
-    loan, what waiting jobs of the lender and those below it ask for, without the borrower's own.
-    `since`: the start of the first of the `jobs`, those of the borrower that started last."""
+    """What a tenant, with all below it, holds of a GPU type beyond its guarantee.
+
+    It comes out of the idle guarantee of the lender.
+
+    - `borrower`, `lender`: None = the reader may not see it.
+    - `lender` NOBODY: since the jobs started, the owner has come to use it, or a quota was cut.
+    - `wanted_milli`: the part of the loan that waiting jobs of the lender, and those below it, ask
+      for, without the borrower's own.
+    - `since`: the start of the first of the `jobs`, which are the borrower's last to start.
+    """
 
     borrower: str | None
     lender: str | None
@@ -50,10 +56,12 @@ class StandingLoan:
 
 @dataclass(slots=True)
 class LoanSum:
-    """What a tenant borrows and lends in all, of all GPU types looked at; None = those not for the
-    reader to see, together. `wanted_milli`: what owners ask for of what it borrows; `asked_milli`:
-    what it asks for itself of what it lends. They do not add up over tenants: one that borrows from
-    its parent has the parent borrow for it."""
+    """What a tenant borrows and lends in all, of all GPU types examined.
+
+    `tenant` None = those that the reader may not see, together. `wanted_milli`: what owners ask
+    back of what it borrows. `asked_milli`: what it asks back of what it lends. The sums do not add
+    up over tenants: if one borrows from its parent, the parent borrows for it.
+    """
 
     tenant: str | None
     borrowed_milli: int = 0
@@ -64,15 +72,18 @@ class LoanSum:
 
 @dataclass(frozen=True, slots=True)
 class LoanLedger:
-    """All loans, those first that most is wanted back of. `reclaiming`: the clusters whose policy
-    has what was lent taken back by preemption; elsewhere it comes back as jobs end."""
+    """All loans, those first of which most is wanted back.
+
+    `reclaiming`: the clusters whose policy takes back loans by preemption; elsewhere they come back
+    as jobs end.
+    """
 
     loans: list[StandingLoan]
     reclaiming: list[str]
 
     @property
     def sums(self) -> list[LoanSum]:
-        """By tenant, first who borrows most; without the lender NOBODY."""
+        """The sums by tenant, largest borrower first; without the lender NOBODY."""
         found: dict[str | None, LoanSum] = {}
         for loan in self.loans:
             borrower = found.setdefault(loan.borrower, LoanSum(loan.borrower))
@@ -88,15 +99,18 @@ class LoanLedger:
 
     @property
     def orphaned(self) -> bool:
-        """Whether something is borrowed of nobody."""
+        """Whether something is borrowed from nobody."""
         return any(one.lender == NOBODY for one in self.loans)
 
 
 def loans(
     viewer: User, tenants: Collection[str] | None = None, gpu_type: str | None = None
 ) -> LoanLedger:
-    """The loans of which the viewer sees one end. `tenants`: those at one end, by name; None = any,
-    as of `gpu_type`. In a number of statements that does not grow with the jobs."""
+    """Return the loans of which the viewer sees one end.
+
+    `tenants`: those at one end, by name; None = any, as for `gpu_type`. The number of statements
+    does not grow with the jobs.
+    """
     book, names = quota_book(by_job=True), visible_names(viewer)
     wanted = _wanted({t: tuple(book.lineage(t)) for t in book.tenants})
     of_pair: defaultdict[tuple[str, str, str], list[Loan]] = defaultdict(list)
@@ -116,7 +130,7 @@ def loans(
     for (borrower, lender, model), parts in of_pair.items():
         milli = sum(part.milli for part in parts)
         asked = wanted[lender, model]
-        if lender in book.lineage(borrower):  # who lends to its own child is asked by it, too
+        if lender in book.lineage(borrower):  # a lender's own child asks it, too
             asked -= wanted[borrower, model]
         found.append(
             StandingLoan(
@@ -138,7 +152,7 @@ def loans(
 
 
 def _jobs(parts: Iterable[Loan], rows: dict[str, Job]) -> list[LoanJob]:
-    """Each job once, the latest start first; what no one job explains last."""
+    """Return each job once, latest start first, then what no single job explains."""
     sums: Counter[tuple[str, float]] = Counter()
     for part in parts:
         sums[part.job_id, part.since] += part.milli
@@ -149,7 +163,7 @@ def _jobs(parts: Iterable[Loan], rows: dict[str, Job]) -> list[LoanJob]:
 
 
 def _wanted(lineages: dict[str, tuple[str, ...]]) -> Counter[QuotaKey]:
-    """Milli-GPU that waiting jobs of each tenant and of those below it ask for, by GPU type."""
+    """Return what waiting jobs of each tenant and those below it ask for, in milli-GPU by type."""
     found: Counter[QuotaKey] = Counter()
     for (tenant, model), milli in asked_for(None, None, ("job__tenant__name",)).items():
         for above in lineages.get(tenant, ()):

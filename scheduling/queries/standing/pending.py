@@ -1,4 +1,4 @@
-"""Why GPUs are waited for: waiting jobs by reason and GPU type."""
+"""Why jobs wait for GPUs: waiting jobs by reason and GPU type."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,9 +14,12 @@ from scheduling.queries.standing.waiting import ASKED_MILLI, waiting_sets
 
 @dataclass(frozen=True, slots=True)
 class PendingReason:
-    """So many jobs wait for one reason, for so much of the GPU type that they accept first ("" =
-    any). Of several pod sets a job counts at the type of each. `reason` "" = not looked at yet.
-    `never`: no state of the cluster could start them. `since`: the first was submitted then."""
+    """How many jobs wait for a reason, and for how many GPUs of a type.
+
+    `gpu_type`: the first that they accept, "" = any. A job with several pod sets counts for the
+    type of each. `reason` "" = not examined yet. `never`: no state of the cluster could start them.
+    `since`: when the first was submitted.
+    """
 
     reason: str
     gpu_type: str
@@ -32,7 +35,10 @@ def pending(
     cluster: Cluster | None = None,
     gpu_type: str | None = None,
 ) -> list[PendingReason]:
-    """Those with the most GPUs first. `tenants`: by primary key, None = all. In one statement."""
+    """Return the reasons, most GPUs first. `tenants`: by primary key, None = all.
+
+    Takes one statement.
+    """
     by = "job__held", "job__reason", KeyTextTransform(0, "gpu_models")
     sums = (
         waiting_sets(cluster, tenants)
@@ -45,7 +51,7 @@ def pending(
     )
     found: dict[tuple[str, str], PendingReason] = {}
     for held, told, model, jobs, amount, since in sums:
-        # Who sets a hold sees it at once, before a cycle finds it.
+        # A user who sets a hold sees it at once, before a cycle finds it.
         reason, model = Reason.ON_HOLD if held else told, model or ""
         if gpu_type is None or model == gpu_type:
             one = PendingReason(reason, model, jobs, amount, since, reason in NEVER)

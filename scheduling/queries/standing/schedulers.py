@@ -1,5 +1,7 @@
-"""How the schedulers of clusters and shards fare: who leads, how busy it is, what is left to do,
-and what to do where one is not enough."""
+"""How the schedulers of clusters and shards fare.
+
+Who leads, how busy it is, what is left to do, and what to do if one scheduler is not enough.
+"""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,20 +13,20 @@ from scheduling.queries.selectors import Leader, leaders_of
 from scheduling.queries.standstill import standstill
 from scheduling.session.pace import FAILURES, LATELY_S
 
-# At work for more than this part of the time: a burst more, and jobs wait for the scheduler.
+# Busy for more than this part of the time: in a larger burst, jobs wait for the scheduler.
 BUSY = 0.5
 FAILS = {result.lower() for result in FAILURES}
 
 
 @dataclass(frozen=True, slots=True)
 class LedScope:
-    """The scheduler of a scope of a cluster, "" = of all of it.
+    """The scheduler of a scope of a cluster, "" = the whole cluster.
 
-    Of the last `over_s` seconds: `passes` that changed something, `pass_s` the mean of them,
-    `binds_a_s`, `failed` requests, and which part of the time it was `busy`, `decide` in the engine
-    and `write` in the database, each from 0 to 1. `spark`: pods bound a second, the oldest first.
-    `waits`: sentences about what stands still or is too slow, with what to do; none where one is
-    enough.
+    Over the last `over_s` seconds: `passes` that changed something, their mean `pass_s`,
+    `binds_a_s`, `failed` requests, and the part of the time (0 to 1) in which it was `busy`, in the
+    engine (`decide`) and in the database (`write`). `spark`: pods bound a second, oldest first.
+    `waits`: sentences on what stands still or is too slow, and what to do; empty if one scheduler
+    is enough.
     """
 
     cluster: Cluster
@@ -45,7 +47,7 @@ class LedScope:
 
 
 def scheduler_states(clusters: list[Cluster], now: datetime) -> list[LedScope]:
-    """Of active clusters, by the names of cluster and scope."""
+    """Return the schedulers of active clusters, by the names of cluster and scope."""
     return [
         _state(cluster, leader, standstill(cluster), now)
         for cluster in clusters
@@ -82,7 +84,7 @@ def _state(cluster: Cluster, leader: Leader, stands: str, now: datetime) -> LedS
 
 
 def _binds(leader: Leader, now: float) -> list[float]:
-    """Pods bound a second between the notes of its counts, and since the last of them."""
+    """Return the pods bound a second between the marks of its counts, and since the last mark."""
     marks = [mark for mark in leader.pace.marks if mark.at > now - 2 * LATELY_S]
     if not marks:
         return []

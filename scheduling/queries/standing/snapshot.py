@@ -12,7 +12,7 @@ from scheduling.queries.snapshots.document import Snapshot, SnapshotScope
 
 
 def snapshot_of_cluster(cluster: Cluster) -> Snapshot:
-    """Now. Raises CannotTell where no node of it is known."""
+    """Take a snapshot now. Raises CannotTell if no node of the cluster is known."""
     with _at_one_time():
         at = time.time()
         known = Known(cluster, decided_on=False)
@@ -25,7 +25,7 @@ def snapshot_of_cluster(cluster: Cluster) -> Snapshot:
 
 @contextmanager
 def _at_one_time() -> Iterator[None]:
-    """All rows as they were together: what is written meanwhile is not seen in halves."""
+    """Read all rows as of one instant: writes meanwhile are not seen in part."""
     if connection.in_atomic_block:
         yield
         return

@@ -1,4 +1,4 @@
-"""Questions to which a process that keeps a state answers, or, where none does, what rows tell."""
+"""Ask the process that keeps a cluster's state, or else work the answer out from rows."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tenants.web.listeners import nobody_listens
 
 T = TypeVar("T")
 
-AT_ONCE = 2  # states that this process makes of rows
+AT_ONCE = 2  # states that this process builds from rows at once
 
 _turns = BoundedSemaphore(AT_ONCE)
 
@@ -23,8 +23,11 @@ def asked_or(
     since: float = 0.0,
     patience_s: float | None = None,
 ) -> T:
-    """The answer; `rows` works it out where nobody keeps a state, which takes seconds: few may at
-    once. `since`, `patience_s`: as of `ask`. Raises Crowded, and what `rows` raises."""
+    """Return the answer of the process that keeps the state, or else of `rows`.
+
+    `rows` takes seconds, so only few run at once. `since`, `patience_s`: as for `ask`. Raises
+    Crowded, and what `rows` raises.
+    """
     try:
         said: T = ask(cluster_id, question, since, patience_s)
         return said

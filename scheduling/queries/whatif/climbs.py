@@ -1,5 +1,7 @@
-"""How large a new job of a tenant on a GPU type may be and start now: jobs that rise are asked
-about, one after the other."""
+"""How large a new job of a tenant on a GPU type may be and start now.
+
+The engine is asked about jobs of rising size, one after another.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -8,15 +10,18 @@ from scheduling.engine.rehearse import Rise
 from scheduling.engine.types import JobRequest, PodSetSpec
 from scheduling.engine.verdict import Verdict
 
-# How far these jobs rise, and why more cannot be told.
+# Returns how far these jobs rise, and why no more can be said.
 Ask = Callable[[Iterator[JobRequest]], tuple[Rise, str]]
 
 
 class Climbed(NamedTuple):
-    """`gpus` of the largest job that starts, `in_leaf` of the largest that does within one leaf
-    group (None = there are none). `refused`: the next size, and why it does not start, as the
-    engine says (`verdict`) or because nothing can be told of it (`trouble`); None = none is
-    greater."""
+    """The result of a climb.
+
+    - `gpus`: of the largest job that starts; `in_leaf`: within one leaf group (None = there are
+      none).
+    - `refused`: the next size, which does not start; None = none is larger.
+    - `verdict`: why it does not, as the engine says; `trouble`: why nothing can be said of it.
+    """
 
     gpus: int
     in_leaf: int | None
@@ -26,8 +31,10 @@ class Climbed(NamedTuple):
 
 
 class Climb(NamedTuple):
-    """Jobs of 1, 2, 4 ... GPUs of a node with `per_node`, then of 1, 2, 4 ... whole nodes, up to
-    all that are `installed`. `user`: who asks."""
+    """Jobs of 1, 2, 4 ... GPUs of a node with `per_node`, then of 1, 2, 4 ... whole nodes.
+
+    The largest has all that are `installed`. `user`: who asks.
+    """
 
     gpu_type: str
     tenant: str
@@ -37,7 +44,7 @@ class Climb(NamedTuple):
     has_leaves: bool
 
     def climbed(self, ask: Ask, now: float) -> Climbed:
-        """`now`: when the jobs are submitted, in seconds since the epoch."""
+        """Climb as far as jobs start; they are submitted at `now`, in seconds since the epoch."""
         sizes = self._sizes()
         said, trouble = ask(self._jobs(sizes, now))
         started = sizes[: said.started]
@@ -50,7 +57,7 @@ class Climb(NamedTuple):
         )
 
     def _in_leaf(self, ask: Ask, sizes: Sequence[int], now: float) -> int:
-        """Of sizes that start anywhere the largest that starts within one leaf group, too."""
+        """Return the largest of these sizes that also starts within one leaf group."""
         inside = [size for size in sizes if size <= self.per_node]
         wider = sizes[len(inside) :]
         inside += wider[: ask(self._jobs(wider, now, "leaf"))[0].started]

@@ -1,8 +1,8 @@
-"""Questions to the process that keeps the states of clusters, and its answers: over Redis, or,
-where Kant runs without, over a socket of this machine.
+"""Questions to the process that keeps the states of clusters, and its answers.
 
-Who asks is told at once where nobody can answer, or too many ask; who no longer listens is not
-answered. Both ends are the same release: what they say is pickled, as it is in the cache.
+They go over Redis, or over a socket of this machine if Kant runs without Redis. The asker is told
+at once if nobody can answer or too many ask; an asker that no longer listens gets no answer. Both
+ends are of the same release: messages are pickled, as in the cache.
 """
 
 import hashlib
@@ -28,23 +28,26 @@ from scheduling import compiled
 from tenants.outage import REDIS_ERRORS, Crowded
 from tenants.web.listeners import nobody_listens
 
-PATIENCE_S = 5.0  # for which who asks waits
+PATIENCE_S = 5.0  # how long an asker waits
 LONGEST_S = 10.0  # that an answer may take
-MOST_WAITING = 16  # questions; whoever else asks is told that there are too many
-WANTED_S = 600.0  # the state of a cluster is kept for so long after somebody asked
+MOST_WAITING = 16  # questions; beyond that, askers are told that there are too many
+WANTED_S = 600.0  # how long the state of a cluster is kept after somebody asked
 HERE_S, STEP_S = 5, 0.5
-LISTEN_S = 0.1  # how soon is seen that nobody listens any more to who asks
+LISTEN_S = 0.1  # how soon it is noticed that nobody listens to the asker any more
 
 ANSWER, NOBODY, TOO_MANY = b"=", b"-", b"!"
 
 
 class Away(Exception):
-    """Nobody keeps the state of the cluster, or could not answer: ask a state made of the rows."""
+    """Nobody keeps the state of the cluster, or could answer: use a state built from rows."""
 
 
 class Message(NamedTuple):
-    """`question`: pickled, to be read by the same release only. `since`: what was written until
-    then is to be known, in seconds since the epoch."""
+    """One question.
+
+    `question`: pickled, for the same release only. `since`: what was written until then must be
+    known, in seconds since the epoch.
+    """
 
     release: str
     cluster_id: int
@@ -55,9 +58,12 @@ class Message(NamedTuple):
 def ask(
     cluster_id: int, question: object, since: float = 0.0, patience_s: float | None = None
 ) -> Any:
-    """What the process that keeps the state of the cluster answers, by all that was written until
-    `since`, and else by what it knew a moment ago, if that comes within `patience_s`. Raises Away;
-    Crowded, also where nobody listens any more to this thread."""
+    """Return the answer of the process that keeps the state of the cluster.
+
+    The answer knows all that was written until `since`; without it, what was known a moment ago. It
+    must come within `patience_s`. Raises Away; and Crowded, also if nobody listens to this thread
+    any more.
+    """
     message = Message(release(), cluster_id, pickle.dumps(question), since)
     try:
         said = _line().ask(cluster_id, pickle.dumps(message), patience_s or PATIENCE_S)
@@ -76,7 +82,7 @@ def ask(
 
 
 def is_wanted(cluster_id: int) -> bool:
-    """Whether anybody asked of it lately and found nobody to answer, as far as the cache tells."""
+    """Whether somebody lately asked about it and found nobody to answer, by the cache."""
     with suppress(*REDIS_ERRORS):
         return shared.get(_wanted(cluster_id)) is not None
     return False
@@ -93,7 +99,7 @@ def _wanted(cluster_id: int) -> str:
 
 @cache
 def release() -> str:
-    """Of the engine and its nouns."""
+    """Return the release of the engine and its nouns."""
     return compiled.folder().name
 
 
@@ -104,22 +110,24 @@ class Inquiry(Protocol):
     message: Message
 
     def answer(self, said: bytes) -> None:
-        """Once; by whoever found it out, also a child of the process that took it."""
+        """Answer, once; from the process that took the question, or a child of it."""
 
     @property
     def is_gone(self) -> bool:
         """Whether nobody listens any more."""
 
     def close(self) -> None:
-        """This process has nothing to do with it any more."""
+        """Note that this process is done with the question."""
 
 
 class Desk(Protocol):
     """Where questions come in."""
 
     def next(self, clusters: Iterable[int], timeout_s: float, /) -> Inquiry | None:
-        """The next question, of these clusters where others are heard elsewhere; None = none came
-        in time."""
+        """Return the next question; None = none came in time.
+
+        If other clusters are heard elsewhere, only questions about these.
+        """
 
     def close(self) -> None: ...
 
@@ -138,8 +146,10 @@ def open_desk() -> Desk:
 
 # --- over a socket --------------------------------------------------------------------------------
 def address() -> Path:
-    """Of the socket, in a folder of this user's alone, one for each database. Raises OSError where
-    somebody else has made that folder."""
+    """Return the path of the socket: one for each database, in a folder of this user alone.
+
+    Raises OSError if somebody else made that folder.
+    """
     database = str(connection.settings_dict["NAME"])
     name = hashlib.sha256(f"{settings.VAR_DIR}\0{database}".encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir(), f"kant-{os.getuid()}")
@@ -179,12 +189,12 @@ class SocketInquiry:
         self.message, self._line = message, line
 
     def answer(self, said: bytes) -> None:
-        with suppress(OSError):  # who asked has gone
+        with suppress(OSError):  # the asker has gone
             self._line.send_bytes(said)
 
     @property
     def is_gone(self) -> bool:
-        return self._line.poll(0)  # nothing follows the question but the end
+        return self._line.poll(0)  # nothing follows the question but the end of the connection
 
     def close(self) -> None:
         self._line.close()
@@ -209,7 +219,7 @@ class SocketDesk:
             if line.poll(STEP_S):
                 return SocketInquiry(line, pickle.loads(line.recv_bytes()))
         except (OSError, EOFError):
-            pass  # it has gone already
+            pass  # the asker has already gone
         line.close()
         return None
 
@@ -253,7 +263,7 @@ class RedisInquiry:
         self._home, self._redis = os.getpid(), _redis(url)
 
     def answer(self, said: bytes) -> None:
-        # A child shares no connection with who started it.
+        # A child shares no connection with its parent.
         redis = self._redis if os.getpid() == self._home else Redis.from_url(self._url, **TIMEOUTS)
         with suppress(*REDIS_ERRORS):
             told = redis.pipeline()
@@ -285,7 +295,7 @@ class RedisDesk:
             here.execute()
             said = self._redis.blpop([*map(_asks, clusters)], timeout=min(timeout_s, STEP_S))
         except REDIS_ERRORS:
-            time.sleep(timeout_s)  # who asks finds nobody meanwhile, and asks the rows
+            time.sleep(timeout_s)  # askers meanwhile find nobody, and use the rows
             return None
         if said is None:
             return None

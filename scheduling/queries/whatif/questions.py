@@ -1,5 +1,8 @@
-"""What is asked of a kept state. Each is answered by a process of its own, on a state that is
-thrown away: it may change what it likes, and uses no database."""
+"""Questions to a kept state.
+
+Each is answered in a process of its own, on a state that is thrown away afterwards: it may change
+anything, and uses no database.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +19,8 @@ from scheduling.simulator.forecast.emptying import EmptyingPlan, Goal, plan_for
 from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.forecast.run_times import RunTimes
 
-# What changes, by what the scheduler of a scope is told. A noun, as it goes to another process.
+# Returns what changes, given what a scope's scheduler was told. A type that can be sent to another
+# process.
 ChangeTold = Callable[[Sequence[Delta]], Sequence[Change]]
 
 
@@ -37,7 +41,7 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The same of a job that waits; None where it waits no more."""
+    """The same for a waiting job; None = it no longer waits."""
 
     job_id: str
 
@@ -52,7 +56,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class StartableNow:
-    """How far each of these climbs leads, of jobs that are submitted at `now`."""
+    """How far each of these climbs leads, for jobs submitted at `now`."""
 
     climbs: tuple[Climb, ...]
     now: float
@@ -65,13 +69,15 @@ class StartableNow:
         ]
 
 
-LEAST_S = 0.5  # that is looked ahead for, however long it took until the state was there
+LEAST_S = 0.5  # look ahead at least this long, however long it took to get the state
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a change would do, found out within so many seconds from `asked_at` on, in seconds since
-    the epoch: who asks waits while the question waits, too."""
+    """What a change would do, found within `within_s` seconds from `asked_at` (since the epoch).
+
+    The asker waits while the question waits, too.
+    """
 
     change: ChangeTold
     within_s: float
@@ -79,27 +85,29 @@ class Preview:
 
     @property
     def until(self) -> float:
-        """Of the monotonic clock."""
+        """The deadline, by the monotonic clock."""
         waited_s = max(0.0, time.time() - self.asked_at)
         return time.monotonic() + max(LEAST_S, self.within_s - waited_s)
 
     def answer(self, kept: KeptState) -> list[RunEffects]:
-        """Of the one scope that there is."""
+        """Return the effects in the only scope."""
         until, ground = self.until, _ground(kept)
         if kept.base is None:
             kept.base = base_within(ground, kept.run_times, until)
         return [self.on(ground, kept.rows.facts(), kept.base, until)]
 
     def on(self, ground: Ground, facts: Sequence[Delta], base: BaseRun, until: float) -> RunEffects:
-        """`facts`: what the ground was made of. `until`: of the monotonic clock."""
+        """Return the effects. `facts`: what the ground is made from; `until`: monotonic clock."""
         change = self.change(facts)
         return effects_of(ground, change, base, enough=lambda: time.monotonic() > until)
 
 
 def base_within(ground: Ground, run_times: RunTimes, until: float) -> BaseRun:
-    """What a change is held against: a third of the time that there is, `until` an instant of the
-    monotonic clock, is for this. The run with the change goes as far, and at its first instant it
-    has to find out who gets what from whom."""
+    """Return the run with which a change is compared, within a third of the time left.
+
+    `until`: by the monotonic clock. The run with the change goes as far, and also has to find out
+    at its first instant who gets what from whom.
+    """
     now = time.monotonic()
     third = now + (until - now) / 3
     return base_of(ground, run_times, lambda: time.monotonic() > third)
@@ -107,9 +115,11 @@ def base_within(ground: Ground, run_times: RunTimes, until: float) -> BaseRun:
 
 @dataclass(frozen=True, slots=True)
 class PlanWanted:
-    """A plan for so many more whole nodes of a GPU model, or for a job that waits, found within so
-    many seconds of a clock; with the GPU model of which nodes are emptied. None = there is no such
-    job or GPU model."""
+    """A plan for so many more whole nodes of a GPU model, or for a waiting job.
+
+    It is found within `within_s` seconds. The answer has the plan and the GPU model of the nodes to
+    empty; None = there is no such job or GPU model.
+    """
 
     gpu_model: str
     nodes: int
@@ -122,7 +132,7 @@ class PlanWanted:
         return self.on(_ground(kept), time.monotonic() + self.within_s)
 
     def on(self, ground: Ground, until: float) -> tuple[EmptyingPlan, str] | None:
-        """`until`: of the monotonic clock."""
+        """Return the plan. `until`: by the monotonic clock."""
         scene = ground.scene
         model = self._model_for_job(ground) if self.job else self.gpu_model
         if not model or all(node.gpu_model != model for node in scene.nodes):
@@ -131,7 +141,7 @@ class PlanWanted:
         return plan_for(ground, goal, lambda: time.monotonic() > until), model
 
     def _model_for_job(self, ground: Ground) -> str:
-        """The first it accepts that is there; "" = it does not wait."""
+        """Return the first existing model that the job accepts; "" = it does not wait."""
         scene = ground.scene
         request = next((one for one in scene.waiting if one.id == self.job), None)
         if request is None:

@@ -1,7 +1,7 @@
-"""What rows tell of a cluster, kept current: read again is only what has changed.
+"""What rows say of a cluster, kept current by reading only what has changed.
 
-Who writes what tells that it did: people by events of jobs, schedulers by versions and times. Both
-are looked for, and now and then all rows are compared, as a scheduler does.
+Writers leave traces: people by events of jobs, schedulers by versions and times. Both are looked
+for, and from time to time all rows are compared, as a scheduler does.
 """
 
 import time
@@ -35,10 +35,10 @@ from scheduling.session.memory.news import News
 from scheduling.session.memory.raw import RawRows
 from tenants.database.chunks import chunks
 
-COMPARE_S = 10.0  # how often all rows are compared though sums say that none has changed
-USED_S = 10.0  # how often what other clusters hold of the quotas is read
+COMPARE_S = 10.0  # how often to compare all rows even if sums say that none has changed
+USED_S = 10.0  # how often to read what other clusters hold of the quotas
 
-Mark = tuple[Any, ...]  # differs whenever a row says something else
+Mark = tuple[Any, ...]  # differs whenever a row's content does
 
 
 class KeptNode(NamedTuple):
@@ -49,8 +49,11 @@ class KeptNode(NamedTuple):
 
 
 class KeptRows:
-    """Of a cluster that one scheduler decides on. `jobs` and `nodes` hold the same object for as
-    long as nothing changes; `at`: as of when, in seconds since the epoch."""
+    """The rows of a cluster that one scheduler decides on.
+
+    `jobs` and `nodes` stay the same object while nothing changes. `at`: as of when, in seconds
+    since the epoch.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster_id = cluster.pk
@@ -95,13 +98,13 @@ class KeptRows:
         self.at = now
 
     def facts(self) -> list[Delta]:
-        """What a scheduler would be told at its start, as `Known.facts` has it."""
+        """Return what a scheduler would be told at its start, like `Known.facts`."""
         jobs = sorted(self.jobs.values(), key=lambda job: job.order)
         nodes = (self.nodes[name].facts for name in sorted(self.nodes))
         return told_at_start(self.tenancy, nodes, jobs)
 
     def keepers(self) -> set[KeepsAway]:
-        """The rules of all pods that are there."""
+        """Return the rules of all existing pods."""
         return {rule for node in self.nodes.values() for rule in node.keepers}
 
     def _differs(self, what: str, found: Mark) -> bool:
@@ -148,7 +151,7 @@ class KeptRows:
         changed = {job for job, mark in marks.items() if self._job_marks.get(job) != mark}
         changed.update(job for job in touched if job in marks)
         gone = self._job_marks.keys() - marks.keys()
-        if changed or gone:  # who waits for the success of another is told how that ended
+        if changed or gone:  # jobs that wait for another's success learn how it ended
             changed.update(i for i, job in self.jobs.items() if job.request.after_ok)
         changed -= gone
         if not changed and not gone:
@@ -173,7 +176,7 @@ def _node_in(told: KeptNode) -> Node:
 
 
 def _for_jobs(tenancy: Iterable[Delta]) -> list[object]:
-    """What the facts of all jobs depend on: names of tenants, and since when who preempts."""
+    """Return what the facts of all jobs depend on: tenants' names and the delay of preemption."""
     of_policy = (delay_of(fact.policy) for fact in tenancy if isinstance(fact, PolicyChanged))
     of_tenants = (fact.tenants for fact in tenancy if isinstance(fact, TenantsChanged))
     return [*of_policy, *({t.id for t in tenants} for tenants in of_tenants)]
@@ -210,7 +213,7 @@ def _sum_of_jobs(cluster_id: int) -> Mark:
 
 
 def _marks_of_jobs(cluster_id: int) -> dict[str, Mark]:
-    """Of all jobs that are not over, or still have places."""
+    """Return the marks of all jobs that are open, or still have places."""
     marks: dict[Any, list[Any]] = {}
     rows = _open_jobs(cluster_id).annotate(
         waits_aside=Case(When(ASIDE, then=Value(1)), default=Value(0))
@@ -234,7 +237,7 @@ def _marks_of_jobs(cluster_id: int) -> dict[str, Mark]:
     return {str(job): tuple(found) for job, found in marks.items()}
 
 
-# What of a job changes without an event that people write, and is told to a scheduler.
+# What changes of a job without an event by people, and reaches a scheduler.
 COLUMNS = (
     "state", "version", "attempt", "not_before", "start_not_before", "held", "pod_hold", "front",
     "blocked_since", "stands_at", "declared_s", "run_limit_s", "admitted_at", "gpu_milli",
@@ -250,10 +253,12 @@ def _open_jobs(cluster_id: int) -> QuerySet[Job]:
 
 
 def _live_places(cluster_id: int) -> QuerySet[Placement]:
-    """Of the jobs of this cluster that are not over, and of those of any cluster that are: few, and
-    which cluster they are of cannot be told but by reading all jobs there ever were."""
+    """Return live placements of this cluster's open jobs, and of all jobs that are over.
+
+    The latter are few, and their cluster cannot be found without reading all jobs there ever were.
+    """
     live = Placement.objects.filter(state__in=LIVE_PLACEMENTS).order_by()
-    # By cluster also where all are meant: the index of states begins with it.
+    # By cluster even for all clusters: the index of states begins with it.
     of_all = Job.objects.filter(cluster__in=Cluster.objects.all(), state__in=list(OPEN)).order_by()
     mine, not_over = _open_jobs(cluster_id).values("id"), of_all.values("id")
     return live.filter(Q(job_id__in=mine) | ~Q(job_id__in=not_over))

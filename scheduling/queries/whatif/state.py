@@ -1,7 +1,7 @@
 """A state of the engine that follows the rows: built once, then told what has changed.
 
-It has decided all that a scheduler would decide at once, so that a question costs what it asks and
-no more. What it decided by itself it takes back when it looks again: rows tell what became of it.
+It has already made all decisions that a scheduler would make at once, so that a question costs only
+what it asks. At the next look it takes its own decisions back: rows say what became of them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,15 +34,20 @@ from scheduling.simulator.forecast.learned import LearnedTimes
 from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.scene import scene_of
 
-BASE_S = 10.0  # for which it is taken to go on as it was found to, while nothing changes
+BASE_S = 10.0  # how long it is assumed to continue as found, while nothing changes
 
 
 class KeptState:
-    """`rows`: what it knows. `state`: to be asked on a copy, or in a process of its own, since who
-    asks changes it. `decided`: what it decided by itself at the last look; None = nothing.
-    `run_times`: of jobs that have ended. `base`: how it goes on, by what is known, as somebody who
-    asked about a change has found out a moment ago; None = nobody has. `changes`: how often it was
-    told or decided something."""
+    """A kept state of one cluster.
+
+    - `rows`: what it knows.
+    - `state`: ask on a copy or in a process of its own, since a question changes it.
+    - `decided`: what it decided by itself at the last look; None = nothing.
+    - `run_times`: of jobs that have ended.
+    - `base`: how the state continues, as worked out for a recent question about a change; None =
+      not worked out.
+    - `changes`: how often it was told or decided something.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.rows = KeptRows(cluster)
@@ -61,8 +66,10 @@ class KeptState:
         self._jobs: dict[str, JobFacts] = {}
 
     def refresh(self, now: float) -> None:
-        """Take over what has changed in the rows, and decide what is to be decided at `now`, in
-        seconds since the epoch."""
+        """Take over what has changed in the rows, and decide what is due at `now`.
+
+        `now`: in seconds since the epoch.
+        """
         self.rows.refresh(now)
         if self._jobs is not self.rows.jobs:
             self._ended = learn_runs(self.run_times, self.rows.cluster_id, self._ended)
@@ -76,7 +83,7 @@ class KeptState:
             self.base = None
 
     def _learn(self, changes: list[Delta], at: float) -> list[Delta]:
-        """What the engine is to be told of run times, as its scheduler is."""
+        """Return the run times to tell the engine, as its scheduler does."""
         if not self.rows.policy.plans_by_learned:
             self._learned = None
             return []
@@ -85,37 +92,39 @@ class KeptState:
         return self._learned.follow(changes, self.state.jobs, at)
 
     def learned_of(self, asked: JobSubmitted, now: float) -> list[Delta]:
-        """What the engine would be told of the run time of a job that is submitted at `now`."""
+        """Return what the engine would be told of the run time of a job submitted at `now`."""
         return self._learn([asked], now)
 
     def _name_of(self, job_id: str) -> str:
         return self.rows.names.get(job_id, "")
 
-    # --- for whoever asks, in a process of its own --------------------------------------------
+    # --- for questions, in a process of their own ---------------------------------------------
     def ground(self, now: float) -> Ground:
-        """What runs ahead begin with, at `now` in seconds since the epoch."""
+        """Return the ground for runs ahead from `now`, in seconds since the epoch."""
         now = max(now, self.state.cluster.now)
         scene = scene_of(self.rows.facts(), now, self.rows.names)
         return Ground(scene, self.state) if self.decided is None else ground_of(scene)
 
     def undecided(self, now: float) -> SchedulerState:
-        """A state that has been told all, and has started nobody who waits by the rows."""
+        """Return a state that knows everything and has started no job that waits by the rows."""
         return self.state if self.decided is None else standing(self.rows.facts(), now)
 
     def told_anew(self, job_id: str) -> list[Delta]:
-        """What lets the state forget what it knows of a job and decide about it again."""
+        """Return the facts that make the state forget a job and decide about it again."""
         again = self._again({job_id})
         return [*map(JobEnded, sorted(again)), *self._facts_of(again)]
 
     # --- following the rows -------------------------------------------------------------------
     def _holds_what_is_gone(self) -> bool:
-        """Whether a job holds places on a node that is gone, of which the engine remembers what it
-        was, as one that is told all anew would not."""
+        """Whether a job holds places on a node that is gone.
+
+        The engine remembers such a node; a new engine would not.
+        """
         gone = self._nodes.keys() - self.rows.nodes.keys()
         jobs = self.rows.jobs.values()
         return bool(gone) and any(not gone.isdisjoint(_on(told)) for told in jobs)
 
-    # --- what the engine is told --------------------------------------------------------------
+    # --- facts for the engine -----------------------------------------------------------------
     def _changes(self) -> Iterator[Delta]:
         rows = self.rows
         nodes = {name for name, told in rows.nodes.items() if self._nodes.get(name) is not told}
@@ -140,9 +149,11 @@ class KeptState:
                 yield one.history
 
     def _told_again(self, nodes: set[str]) -> set[str]:
-        """The jobs of which the engine forgets what it knows, to be told it anew: those of which
-        rows say something else, those that it decided about itself, those that hold places on
-        these nodes, and those that wait for others."""
+        """Return the jobs that the engine forgets and is told again.
+
+        These are the jobs whose rows changed, that it decided about itself, that hold places on
+        these nodes, or that wait for others.
+        """
         rows = self.rows
         again = {job for job, told in rows.jobs.items() if self._jobs.get(job) is not told}
         again |= self._jobs.keys() - rows.jobs.keys()
@@ -153,7 +164,7 @@ class KeptState:
         return self._again(again)
 
     def _again(self, jobs: set[str]) -> set[str]:
-        """With those that wait for others, if any."""
+        """Return the jobs with those that wait for others, if there are any."""
         if not jobs:
             return jobs
         rows = self.rows.jobs.items()
@@ -164,7 +175,7 @@ class KeptState:
         for fact in self.rows.tenancy:
             if before.get(type(fact)) == fact:
                 continue
-            # What was held since it was told the state knows itself, and what may be lost.
+            # The state itself knows what was held since, and what moves may lose.
             if isinstance(fact, PastUse):
                 anew = self._counts_anew(before)
             else:
@@ -200,7 +211,7 @@ def _others(node: KeptNode | None) -> Iterable[OtherPodChanged]:
 
 
 def _on(told: JobFacts) -> Iterator[str]:
-    """The nodes on which a job holds places."""
+    """Yield the nodes on which a job holds places."""
     for fact in told.facts:
         if isinstance(fact, JobRestored):
             yield from (place.node for place in fact.placements)
