@@ -61,7 +61,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     # 3. Move pods together.
     if reorganise(state, out):
         _decide(state, out)
-    # 4. Tell.
+    # 4. Report.
     tell_dependents(state, out)
     report_quota(state, out)
     return out.result(state.next_wake(now), *state.memo.take_checks())

@@ -148,7 +148,7 @@ class CycleStats(NamedTuple):
 
 
 class WrongAnswer(NamedTuple):
-    """A remembered answer that differs from the answer worked out anew: a bug in the engine.
+    """A remembered answer that differs from the recomputed one, which is a bug in the engine.
 
     All fields are text: the question, its subject and both answers.
     """

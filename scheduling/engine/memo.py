@@ -5,9 +5,9 @@ answer, so the memo keeps it (`Finding`) together with what it depends on, and r
 that is unchanged. All versions that an answer can depend on are defined here and nowhere else: a
 rule names its dependency (`memo.room`) and may add further conditions (`Question.stands`).
 
-`Memo.off()` remembers nothing, so the engine works everything out anew. It then decides the same
-things, only slowly; the tests compare remembered answers with it. A checking memo works out a
-sample of the remembered answers anew and records the differences. Each difference is a bug in the
+`Memo.off()` remembers nothing, so the engine recomputes everything. It then decides the same
+things, only slowly; the tests compare remembered answers with it. A checking memo recomputes a
+sample of the remembered answers and records the differences. Each difference is a bug in the
 engine.
 """
 
@@ -123,7 +123,7 @@ class Question:
         raise NotImplementedError(f"{self.name} is noted by who finds it out, never asked for")
 
     def check(self, state: Any, subject: Any, _known: Finding, depends_on: Any) -> Any:
-        """Work out the answer anew, in the form of the `known` one; a difference is a bug."""
+        """Recompute the answer, in the form of the `known` one; a difference is a bug."""
         return self.work_out(state, subject, depends_on)
 
 
@@ -149,8 +149,8 @@ class LikeJobs:
 class Memo:
     """All answers that one engine remembers.
 
-    `remembers`: False if the memo is off. `check_share`: the share of remembered answers to work
-    out anew as a check, 0 to 1.
+    `remembers`: False if the memo is off. `check_share`: the share of remembered answers to
+    recompute as a check, 0 to 1.
     """
 
     def __init__(self, *, remembers: bool = True, check_share: float = 0.0) -> None:

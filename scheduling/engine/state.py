@@ -608,7 +608,7 @@ class SchedulerState:
             record.left = True
         else:
             self.give_back(record, pods)
-        record.verdict = record.waits_since = None  # what it lacks from now on is a new wait
+        record.verdict = record.waits_since = None  # from now on it waits for something else
         self.queue.remove(record)
         return {(record.job.id, *pod) for pod in pods}
 

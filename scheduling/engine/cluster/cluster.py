@@ -123,7 +123,7 @@ class ClusterState(Columns):
         return lost
 
     def neighbour(self, name: str, node: Node | None) -> None:
-        """Note a node of another scope, None = it is none any more.
+        """Note a node of another scope; None = it no longer is one.
 
         Rules count the pods on it, but nothing is placed there.
         """
@@ -327,10 +327,7 @@ class ClusterState(Columns):
         return 0 if node is None else beyond_milli(node, p, spec)
 
     def has_left(self, node: str, device: int, milli: int, beyond: int) -> bool:
-        """Whether `milli` GPU-milli of a healthy device, and `beyond` them, are unbooked.
-
-        `beyond` is as in `beyond_milli`.
-        """
+        """Whether a healthy device has `milli` GPU-milli and `beyond` (see `beyond_milli`) left."""
         slot = self.slot_of[node]
         facts, remainders = self.facts[slot], self.remainders.get(slot)
         left = self.left_of_device(node, device) - milli

@@ -79,7 +79,7 @@ class Company:
                 del self.sole[name]
 
     def neighbour_is(self, name: str, node: Node | None) -> bool:
-        """Note a node of another scope, None = it is none any more; return whether that is new."""
+        """Note a node of another scope, None = it no longer is one; return whether that is new."""
         at = self._neighbour_at.get(name)
         before = None if at is None else self.neighbours[at]
         if before == node:

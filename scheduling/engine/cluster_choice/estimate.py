@@ -62,7 +62,7 @@ class ReturnedGpus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """What a cluster has now for jobs that may use these nodes, and what waits before them.
+    """What a cluster has for a job now: free nodes that it may use, and what waits before it.
 
     `queued`: what waiting jobs with GPUs need. `cpu_queued`: milli-CPU that waiting jobs without
     GPUs need.

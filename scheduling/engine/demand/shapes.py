@@ -74,7 +74,7 @@ copied_by_fields(Wish)
 
 
 def wish_of(job: JobRequest, missing: tuple[int, ...]) -> Wish:
-    """Return the wish of a job: a gang needs `min_count` of each set, other jobs start any pod."""
+    """Return the wish of a job: a gang needs `min_count` of each set, other jobs any one pod."""
     if not job.gang:
         return Wish((0,) * len(missing), missing)
     least = (min(s.least, n) for s, n in zip(job.pod_sets, missing, strict=True))

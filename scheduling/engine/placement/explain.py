@@ -283,7 +283,7 @@ def _where(pod_set: PodSetSpec) -> str:
 
 
 def _shares_are_given(state: ClusterState, pod_set: PodSetSpec) -> bool:
-    """Whether any node gives shares of the GPUs that the set accepts; True if it requests none."""
+    """Whether any node gives shares of GPUs that the set accepts; True if it needs no share."""
     models = pod_set.gpu_models
     return not pod_set.is_share or any(
         node is not None and node.gives_shares and (not models or node.gpu_model in models)

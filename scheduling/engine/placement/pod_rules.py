@@ -177,7 +177,7 @@ def frees(
 ) -> bool:
     """Whether the node has the claimed devices for this many pods of the set.
 
-    It has if enough of the pods that use the devices hold no place, or are in `gone`.
+    It has if all pods of one of the sets in `steps` hold no place, or are in `gone`.
     """
     if pods > len(of.steps):
         return False

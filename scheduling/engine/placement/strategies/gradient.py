@@ -32,7 +32,7 @@ from scheduling.engine.placement.strategies.fragmentation import (
 from scheduling.engine.placement.view import PoolView, numbers
 from scheduling.engine.types import MILLI, NO_GPUS, PodSetSpec
 
-# How many ranked nodes that are not allowed to skip before looking at all nodes.
+# After skipping this many ranked nodes that are not allowed, look at all nodes instead.
 LOOKED_AT: Final = 64
 NOWHERE: Final = (-1, -np.inf)
 
@@ -79,7 +79,7 @@ class ClusterGradient(FragmentationGradient):
         self.learned = learned
 
     def learn(self, state: ClusterState) -> None:
-        """Learn the typical mix anew and judge the nodes by it."""
+        """Learn the typical mix again and judge the nodes by it."""
         capacity = sum(state.capacity_milli(model) for model in self.models)
         self.learned = _learn(state, self.models, (self.cpu, self.free, self.model), capacity)
         self.judge_by(self.learned.potential)
