@@ -1,6 +1,6 @@
-"""What crosses the door: observations out of a cluster, effects into it, and how they ended.
+"""What crosses the door: observations of a cluster, effects on it, and the outcomes of these.
 
-Plain values; the session needs nothing else of this package but `Gateway` and `manifests`.
+All are plain values. Beside them the session uses only `Gateway` and `manifests` of this package.
 They are msgspec structs outside the garbage collector's sight (`gc=False`): a large cluster has
 100,000 of them, and they never form cycles.
 """
@@ -23,9 +23,9 @@ from scheduling.kube.dra.facts import (
 
 
 class KubeError(Exception):
-    """The cluster cannot be used as configured: one line that says what is wrong and what helps.
+    """The cluster cannot be used as configured: one line with the problem and the remedy.
 
-    `code` is the HTTP status when the API server said it, else 0.
+    `code`: the HTTP status if the API server said so, 0 otherwise.
     """
 
     def __init__(self, problem: str, remedy: str, *, code: int = 0) -> None:
@@ -59,16 +59,21 @@ class Requirement(NamedTuple):
 
 
 class Spaces(NamedTuple):
-    """Namespaces: those of these names, and those whose labels have all of `labels`; () = all there
-    are, None = none by labels."""
+    """Namespaces: those with one of these names, and those whose labels meet all of `labels`.
+
+    `labels` () = all namespaces, None = none by labels.
+    """
 
     names: tuple[str, ...] = ()
     labels: tuple[Requirement, ...] | None = None
 
 
 class KeepsAway(NamedTuple):
-    """A rule of a pod's required anti-affinity: no pod that has all of `selector` in one of these
-    namespaces (see `Spaces`) may share its topology domain."""
+    """A rule of a pod's required anti-affinity.
+
+    No pod that meets all of `selector` in one of these namespaces (see `Spaces`) may share its
+    topology domain.
+    """
 
     namespaces: Spaces
     selector: tuple[Requirement, ...]
@@ -78,14 +83,18 @@ class KeepsAway(NamedTuple):
 class NodeFacts(Struct, frozen=True, gc=False):
     """A node as the engine sees it, and where each fact came from (fact name → Sourced).
 
-    Facts: the rows of `labels.TABLE`, and gpus, healthy_gpus, unnamed_unhealthy_gpus, shares (what
-    pods can get as parts of GPUs, in GPU-milli), gpus_in_zone (how many one pod can get at most,
-    where that is not all), device_choice ("exact": a pod gets the GPUs that Kant chose; "count":
-    the device plugin chooses), numa, nics, health. `tainted_at`: since when it has taints, in
-    seconds since the epoch, as far as it says. `keepers`: rules of pods on it, where somebody has
-    looked, and `other_keepers`: of those that are not Kant's. `unplugged`: the node without the
-    GPUs that labels tell of and no device plugin gives, for a driver of devices that does; None =
-    there are none such.
+    Facts are the rows of `labels.TABLE`, and:
+    - gpus, healthy_gpus, unnamed_unhealthy_gpus, numa, nics, health
+    - shares: what pods can get as parts of GPUs, in GPU-milli
+    - gpus_in_zone: the most that one pod can get, if that is not all
+    - device_choice: "exact" = a pod gets the GPUs that Kant chose, "count" = the device plugin
+      chooses
+
+    `tainted_at`: since when the node has its taints, in seconds since the epoch, if it says so.
+    `keepers`: anti-affinity rules of pods on the node, once they have been looked up;
+    `other_keepers`: those of pods that are not Kant's. `unplugged`: for a DRA driver that serves
+    GPUs, the node without the GPUs that its labels count and no device plugin advertises; None = it
+    has no such GPUs.
     """
 
     node: Node
@@ -98,23 +107,25 @@ class NodeFacts(Struct, frozen=True, gc=False):
 
 
 class PodsMeant(NamedTuple):
-    """The pods that have all of `selector` (None = no pods) in one of these namespaces."""
+    """The pods that meet all of `selector` (None = no pods) in one of these namespaces."""
 
     namespaces: Spaces
     selector: tuple[Requirement, ...] | None
 
 
 class PodSays(NamedTuple):
-    """What a pod says of other pods. `rules`: without its own groups, which who asks has to know;
-    `groups`: by name, what each group that these name means: pods that are meant by all."""
+    """What a pod says of other pods.
+
+    `rules` lack the pod's own groups; the caller has to add these. `groups`: for each group name,
+    its parts; a pod is in the group if all parts mean it.
+    """
 
     rules: PodRules
     groups: tuple[tuple[str, tuple[PodsMeant, ...]], ...] = ()
 
 
 class Reference(NamedTuple):
-    """An object that a pod, or its owner, names; it is in the namespace of the pod. `uid`: "" = any
-    of that name."""
+    """An object that a pod or its owner names, in the namespace of the pod; `uid` "" = any uid."""
 
     api_version: str
     kind: str
@@ -123,20 +134,22 @@ class Reference(NamedTuple):
 
     @property
     def group(self) -> str:
-        """Its API group; "" = the core of Kubernetes."""
+        """Its API group; "" = the core API of Kubernetes."""
         return self.api_version.rpartition("/")[0]
 
 
 class GangGroup(NamedTuple):
-    """Pods of a gang that are alike for who made them, and how many of them it starts with."""
+    """Pods of a gang that their maker treats alike, and how many of them it starts with."""
 
     name: str
     minimum: int
 
 
 class Unclear(NamedTuple):
-    """Why it is not known what a pod belongs to: a reason and a sentence. `is_answer`: the cluster
-    says so; else Kant could not read it, or has not yet."""
+    """Why it is unknown what a pod belongs to: a reason and a sentence.
+
+    `is_answer`: the cluster says so; otherwise Kant could not read it, or has not read it yet.
+    """
 
     reason: str
     text: str
@@ -144,8 +157,10 @@ class Unclear(NamedTuple):
 
 
 class AskedLevel(NamedTuple):
-    """A network level that somebody names by the label of nodes which tells it. `field`: where it
-    stands, for people; `required`: it is no mere wish."""
+    """A network level, named by the node label that defines it.
+
+    `field`: where it is written, for people. `required`: it is a requirement, not a preference.
+    """
 
     field: str
     label: str
@@ -153,8 +168,10 @@ class AskedLevel(NamedTuple):
 
 
 class AskedTier(NamedTuple):
-    """A network level that somebody names by the highest tier of HyperNodes that his pods may share
-    no less than; `name`: the name of that tier, where it is given instead. As AskedLevel."""
+    """A network level, named by the highest HyperNode tier that the pods may span.
+
+    `name`: the tier's name, if given instead of a number. `field`, `required`: as in AskedLevel.
+    """
 
     field: str
     tier: int
@@ -163,8 +180,10 @@ class AskedTier(NamedTuple):
 
 
 class PodLevels(NamedTuple):
-    """Network levels that pods alike are to share, required and preferred; `wrong`: why they are
-    not known, with the field and what helps."""
+    """The network levels, required and preferred, that a set of pods has to share.
+
+    `wrong`: why they are not known, with the field and the remedy.
+    """
 
     required: str = ""
     preferred: str = ""
@@ -174,14 +193,17 @@ class PodLevels(NamedTuple):
 class Workload(Struct, frozen=True, gc=False):
     """What a pod belongs to, as the objects say that it or its owners name (`kube.workloads`).
 
-    `kind` and `name` of the object that decides; `part`: which of its gangs the pod is in, "" = it
-    has one. `groups`: those of that gang, () = its pods start one by one. `group`: that of the pod.
-    `elastic`: pods beyond the minimum start one by one when the gang has places. `required_level`,
-    `preferred_level`: network levels that its pods are to share, `of_group`: those of its group;
-    `asked`, `asked_of_group`: as others name them, () once they are known. `notes`: annotations of
-    the object for Kant, which count where the pod has none of that name. `advice`: what people
-    should know about it, "" = nothing. `wait`: why none of that is known. `version`: the API
-    version of the object, of one that is told how its gang fares; else "".
+    - `kind`, `name`: of the object that decides.
+    - `part`: which of the object's gangs the pod is in, "" = it has only one.
+    - `groups`: those of that gang, () = its pods start one by one. `group`: that of the pod.
+    - `elastic`: pods beyond the minimum start one by one once the gang has its places.
+    - `required_level`, `preferred_level`: network levels that its pods have to share; `of_group`:
+      those for the pods of its group.
+    - `asked`, `asked_of_group`: the same as other systems name them, () once they are resolved.
+    - `notes`: the object's annotations for Kant; they count if the pod has none of that name.
+    - `advice`: what people should know about it, "" = nothing.
+    - `wait`: why none of this is known.
+    - `version`: the API version of an object that Kant tells how its gang is doing; otherwise "".
     """
 
     kind: str
@@ -202,7 +224,7 @@ class Workload(Struct, frozen=True, gc=False):
 
     @property
     def gang(self) -> str:
-        """The name of the gang, unique in its namespace; "" = there is none."""
+        """The name of the gang, unique in its namespace; "" = no gang."""
         if not self.groups:
             return ""
         return "/".join(filter(None, (self.kind, self.name, self.part)))
@@ -214,9 +236,11 @@ class Workload(Struct, frozen=True, gc=False):
 
 
 class DeviceNeed(Struct, frozen=True, gc=False):
-    """What the claims of a pod for devices ask for: `gpus` of one of `models`, () = of any, or
-    `gpu_milli` of one, if that is not all of it; `shape` is equal for pods that can stand for each
-    other. `wait`: why that is not known, or cannot be."""
+    """What a pod's device claims ask for: `gpus` of one of `models`, () = any model.
+
+    `gpu_milli`: the part of one GPU that they ask for, MILLI = all of it. `shape` is equal for pods
+    that can stand for each other. `wait`: why this is not known, or cannot be met.
+    """
 
     gpus: int = 0
     models: tuple[str, ...] = ()
@@ -226,17 +250,22 @@ class DeviceNeed(Struct, frozen=True, gc=False):
 
 
 class PlainPod(Struct, frozen=True, gc=False):
-    """What a pod that Kant did not make asks for, beside its PodFacts.
+    """What a pod that Kant did not make asks for, in addition to its PodFacts.
 
-    `image` and `command` are of its first container, for people to see. `preempts`: by its
-    preemption policy. `gates`: names of its scheduling gates. `created_at` in seconds since the
-    epoch. With anything `unhonoured` it must not be bound. `env`: names of the variables that its
-    containers set. `service_account`: that it names; "" also for `default`, which Kubernetes gives
-    a pod that names none. `owner`: its controller; `scheduling_group`: the PodGroup of Kubernetes
-    that it names. `workload`: what it belongs to; None where it names nothing, or its gang by
-    Kant's own label. `devices`: what it asks for by claims, once somebody has looked at them; None
-    = it names none. `extended`: for what it asks by names for which device classes may stand.
-    `levels`: that it names itself, as others do.
+    - `image`, `command`: of its first container, for people to see.
+    - `preempts`: whether its preemption policy lets it preempt.
+    - `gates`: names of its scheduling gates.
+    - `created_at`: in seconds since the epoch.
+    - `unhonoured`: a pod with any of these must not be bound.
+    - `env`: names of the variables that its containers set.
+    - `service_account`: the one it names; "" also for `default`, which Kubernetes gives to pods
+      that name none.
+    - `owner`: its controller. `scheduling_group`: the PodGroup of Kubernetes that it names.
+    - `workload`: what it belongs to; None if it names nothing, or names its gang by Kant's own
+      label.
+    - `devices`: what its device claims ask for, once they have been looked up; None = it has none.
+    - `extended`: resources it asks for by names that device classes may serve.
+    - `levels`: network levels that it names itself, in the form of other systems.
     """
 
     nodes: NodeRules
@@ -257,26 +286,28 @@ class PlainPod(Struct, frozen=True, gc=False):
 
 
 class PodFacts(Struct, frozen=True, gc=False):
-    """A pod: where it is, what it holds, how it fares.
+    """A pod: where it is, what it holds, how it is doing.
 
-    `owned`: it names Kant as its scheduler; only then annotations are kept, and of pods without a
-    node labels.
-    `gpus` whole GPUs requested, `gpu_resources` by which resources if not by nvidia.com/gpu alone,
-    `gpu_milli` the fractional request (`kant.io/gpu-milli`);
-    `cpu_milli`, `memory_mib`, `extended` (other resources by name) by Kubernetes' own accounting
-    (sum of containers and sidecars, or the largest init container, plus overhead).
-    `reason`/`message` are the pod's own (OutOfcpu, UnexpectedAdmissionError …), else of the first
-    terminated container, as the database can store them; `exit_code` is None until a container
-    has terminated. `gated`: it still has scheduling gates.
-    `started_at`, `finished_at` in seconds since the epoch, None = not yet (or not told).
-    `disrupted`: why somebody ends it, as its condition DisruptionTarget says; "" = nobody does.
-    `tracked`: a Job of Kubernetes has yet to count how it ends, of an owned pod.
-    `keeps_away`: its required anti-affinity, of a pod on a node. `says`: what else it says of other
-    pods, of one that is not owned only its host ports; None = nothing.
-    `plain`: of an owned pod that waits for a place and that Kant did not make. `claims`: names of
-    the volume claims that it mounts, of one that is owned or on a node; `device_claims`: claims for
-    devices that an owned pod names, and `extended_claim`: the one that was made for its extended
-    resources, "" = none.
+    - `owned`: it names Kant as its scheduler. Annotations are kept only for these, and labels only
+      for these and for pods on a node.
+    - `gpus`: whole GPUs requested; `gpu_resources`: as which resources, if not nvidia.com/gpu
+      alone; `gpu_milli`: the fractional request (`kant.io/gpu-milli`).
+    - `cpu_milli`, `memory_mib`, `extended` (other resources by name): by Kubernetes' own accounting
+      (sum of containers and sidecars, or the largest init container, plus overhead).
+    - `reason`, `message`: the pod's own (OutOfcpu, UnexpectedAdmissionError …), otherwise those of
+      the first terminated container, in a form that the database can store.
+    - `exit_code`: None until a container has terminated.
+    - `gated`: it still has scheduling gates.
+    - `started_at`, `finished_at`: in seconds since the epoch, None = not yet, or not reported.
+    - `disrupted`: why it is being ended, from its condition DisruptionTarget; "" = it is not.
+    - `tracked`: of an owned pod, a Kubernetes Job has yet to count how it ends.
+    - `keeps_away`: of a pod on a node, its required anti-affinity.
+    - `says`: what else it says of other pods, None = nothing; of a pod that is not owned only its
+      host ports.
+    - `plain`: of an owned pod that waits for a place and that Kant did not make.
+    - `claims`: names of the volume claims that it mounts, if it is owned or on a node.
+    - `device_claims`: device claims that an owned pod names; `extended_claim`: the claim made for
+      its extended resources, "" = none.
     """
 
     namespace: str
@@ -313,13 +344,15 @@ class PodFacts(Struct, frozen=True, gc=False):
 
     @property
     def finished(self) -> bool:
-        """It holds nothing any more."""
+        """Whether the pod has ended and holds nothing any more."""
         return self.phase in ("Succeeded", "Failed")
 
 
 class BudgetFacts(Struct, frozen=True, gc=False):
-    """A PodDisruptionBudget: whose pods it protects (all requirements; None = nobody's), and how
-    many of them may be disrupted now."""
+    """A PodDisruptionBudget: which pods it protects, and how many of them may be disrupted now.
+
+    `selector`: all requirements have to be met; None = it protects no pods.
+    """
 
     namespace: str
     name: str
@@ -329,7 +362,7 @@ class BudgetFacts(Struct, frozen=True, gc=False):
 
 
 class ServiceFacts(Struct, frozen=True, gc=False):
-    """The Service by which the pods of a job find each other; `job`: its id."""
+    """The Service by which a job's pods find each other; `job`: the job's id."""
 
     namespace: str
     name: str
@@ -338,20 +371,23 @@ class ServiceFacts(Struct, frozen=True, gc=False):
 
 
 class NodesAnswer(StrEnum):
-    """What an autoscaler has said of a ProvisioningRequest last."""
+    """The last answer of an autoscaler to a ProvisioningRequest."""
 
     NONE = "NONE"
     ACCEPTED = "ACCEPTED"
     PROVISIONED = "PROVISIONED"
     FAILED = "FAILED"
-    EXPIRED = "EXPIRED"  # nobody used in time what was provisioned
+    EXPIRED = "EXPIRED"  # nobody used the provisioned nodes in time
     REVOKED = "REVOKED"
 
 
 class ProvisioningFacts(Struct, frozen=True, gc=False):
-    """A ProvisioningRequest that Kant made for a job; `job`: its id, "" = somebody else made it.
-    `number`: of how many for the same pods it is. `templates`: names of its PodTemplates. `answer`:
-    since when, in seconds since the epoch, and in what words."""
+    """A ProvisioningRequest that Kant made for a job.
+
+    `job`: its id, "" = somebody else made it. `number`: its place among the requests for the same
+    pods. `templates`: names of its PodTemplates. `answered_at`: when `answer` was given, in seconds
+    since the epoch; `message`: in what words.
+    """
 
     namespace: str
     name: str
@@ -367,7 +403,7 @@ class ProvisioningFacts(Struct, frozen=True, gc=False):
 
 
 class NamespaceFacts(Struct, frozen=True, gc=False):
-    """A namespace, by whose labels rules of pods may mean it."""
+    """A namespace with its labels, by which pod rules may select it."""
 
     name: str
     uid: str
@@ -375,10 +411,13 @@ class NamespaceFacts(Struct, frozen=True, gc=False):
 
 
 class ClaimFacts(Struct, frozen=True, gc=False):
-    """A PersistentVolumeClaim. `volume`: the name of its PersistentVolume, "" = none yet; it can be
-    mounted when it is `bound`. `selected_node`: for which its volume is to be made; `refused`: how
-    often that was seen to be taken away again, without a volume. `sole`: only one pod may mount it
-    (ReadWriteOncePod). `size`: bytes that it asks for, 0 = it does not say."""
+    """A PersistentVolumeClaim; it can be mounted once it is `bound`.
+
+    `volume`: the name of its PersistentVolume, "" = none yet. `selected_node`: the node that its
+    volume is to be made for; `refused`: how often that choice was seen withdrawn without a volume.
+    `sole`: only one pod may mount it (ReadWriteOncePod). `size`: requested bytes, 0 = it does not
+    say.
+    """
 
     namespace: str
     name: str
@@ -395,8 +434,11 @@ class ClaimFacts(Struct, frozen=True, gc=False):
 
 
 class VolumeFacts(Struct, frozen=True, gc=False):
-    """A PersistentVolume: which nodes can mount it, all of `affinity`, of each one term; its CSI
-    `driver` and by what that knows it, "" = it has none."""
+    """A PersistentVolume and the nodes that can mount it.
+
+    A node has to match one term in each selector of `affinity`. `driver`: its CSI driver; `handle`:
+    the driver's name for the volume; "" = it has none.
+    """
 
     name: str
     uid: str
@@ -406,9 +448,12 @@ class VolumeFacts(Struct, frozen=True, gc=False):
 
 
 class StorageClassFacts(Struct, frozen=True, gc=False):
-    """A StorageClass. `waits`: volumes of its claims are made or chosen for the node of the first
-    pod that mounts them (WaitForFirstConsumer). `provisions`: it makes volumes, by a `driver`.
-    `topologies`: the nodes for which it does, one term has to match; () = all."""
+    """A StorageClass.
+
+    `waits`: volumes are made or chosen for the node of the first pod that mounts the claim
+    (WaitForFirstConsumer). `provisions`: it makes volumes, by `driver`. `topologies`: the nodes for
+    which it does so; a node has to match one term, () = all nodes.
+    """
 
     name: str
     uid: str
@@ -419,8 +464,10 @@ class StorageClassFacts(Struct, frozen=True, gc=False):
 
 
 class CsiNodeFacts(Struct, frozen=True, gc=False):
-    """The CSINode of the node of its name: how many volumes can be attached, of drivers that have a
-    limit."""
+    """The CSINode of the node with this name: how many volumes can be attached, by driver.
+
+    Only drivers with a limit are listed.
+    """
 
     name: str
     uid: str
@@ -436,8 +483,10 @@ class CsiDriverFacts(Struct, frozen=True, gc=False):
 
 
 class CapacityFacts(Struct, frozen=True, gc=False):
-    """A CSIStorageCapacity: on these nodes (of `nodes` one term; () = on none) volumes of the class
-    can be made that have up to `size` bytes."""
+    """A CSIStorageCapacity: where volumes of the class with up to `size` bytes can be made.
+
+    A node has to match one term of `nodes`; () = no node.
+    """
 
     uid: str
     storage_class: str
@@ -451,9 +500,9 @@ StorageFacts = (
 
 
 # --- effects ------------------------------------------------------------------------------------
-# `key` is the caller's own name for the effect and comes back untouched with its outcome.
+# `key` is the caller's own name for the effect and comes back unchanged with its outcome.
 class CreateAndBind(Struct, frozen=True, gc=False):
-    """Create a pod (see `manifests.pod_manifest`) and bind it; one pipeline per pod."""
+    """Create a pod (see `manifests.pod_manifest`) and bind it, in one pipeline per pod."""
 
     key: Hashable
     namespace: str
@@ -482,7 +531,7 @@ class CreateToBind(Struct, frozen=True, gc=False):
 
 
 class Bind(Struct, frozen=True, gc=False):
-    """Bind an existing pod; `annotations` (the device choice) arrive with the node, atomically."""
+    """Bind an existing pod; `annotations` (the device choice) arrive atomically with the node."""
 
     key: Hashable
     namespace: str
@@ -498,10 +547,12 @@ DRAIN = "PreemptionByScheduler", "Kant drains the node of the pod, as an operato
 
 
 class DeletePod(Struct, frozen=True, gc=False):
-    """Delete that incarnation of the pod; `grace` seconds, None = the pod's own. `disrupted`, a
-    reason and a sentence: its condition DisruptionTarget says so first, as the eviction API does by
-    itself: what owns the pod can then tell that it did not fail. `tracked`, of a pod that is: its
-    Job does not count it as a failure then."""
+    """Delete this incarnation of the pod; `grace` in seconds, None = the pod's own.
+
+    `disrupted`, a reason and a sentence: first set the condition DisruptionTarget, as the eviction
+    API does by itself, so that the pod's owner can tell that the pod did not fail. `tracked`: as in
+    PodFacts; keeps its Job from counting a failure.
+    """
 
     key: Hashable
     namespace: str
@@ -513,8 +564,10 @@ class DeletePod(Struct, frozen=True, gc=False):
 
 
 class EvictPod(Struct, frozen=True, gc=False):
-    """Evict through the eviction API: a PodDisruptionBudget may forbid it (BLOCKED). `tracked` as
-    of DeletePod."""
+    """Evict through the eviction API; a PodDisruptionBudget may forbid it (BLOCKED).
+
+    `tracked`: as in DeletePod.
+    """
 
     key: Hashable
     namespace: str
@@ -525,8 +578,10 @@ class EvictPod(Struct, frozen=True, gc=False):
 
 
 class PatchCondition(Struct, frozen=True, gc=False):
-    """Set one condition of a pod, by default PodScheduled (False, Unschedulable, why). `nominated`:
-    the node that others leave for it, "" = none; None: nothing is said of that."""
+    """Set one condition of a pod, by default PodScheduled (False, Unschedulable, why).
+
+    `nominated`: the node that other pods leave free for it, "" = none, None = do not change it.
+    """
 
     key: Hashable
     namespace: str
@@ -540,8 +595,7 @@ class PatchCondition(Struct, frozen=True, gc=False):
 
 
 class Annotate(Struct, frozen=True, gc=False):
-    """Set annotations of that incarnation of the pod, or take them away (None), leaving its
-    others."""
+    """Set annotations of this incarnation of the pod, or remove them (None); others stay."""
 
     key: Hashable
     namespace: str
@@ -551,7 +605,7 @@ class Annotate(Struct, frozen=True, gc=False):
 
 
 class EmitEvent(Struct, frozen=True, gc=False):
-    """An Event on a pod. Best effort: equal ones are counted together, a flood is cut."""
+    """Write an Event on a pod. Best effort: equal ones are counted together, a flood is cut off."""
 
     key: Hashable
     namespace: str
@@ -564,7 +618,7 @@ class EmitEvent(Struct, frozen=True, gc=False):
 
 
 class GroupCounts(Struct, frozen=True, gc=False):
-    """How many pods of a group there are, have a node, run, and have ended."""
+    """How many pods of a group exist, have a node, run, and have ended."""
 
     pods: int = 0
     scheduled: int = 0
@@ -574,8 +628,10 @@ class GroupCounts(Struct, frozen=True, gc=False):
 
 
 class TellGroup(Struct, frozen=True, gc=False):
-    """Say in the status of a group object that its gang has its places, or why it waits, and how
-    many of its pods do what, where it counts them."""
+    """Write into a group object's status that its gang has its places, or why it waits.
+
+    Also how many pods are in which phase, if the object has such counts.
+    """
 
     key: Hashable
     namespace: str
@@ -597,7 +653,7 @@ class CreateService(Struct, frozen=True, gc=False):
 
 
 class DeleteService(Struct, frozen=True, gc=False):
-    """Delete that incarnation of the Service."""
+    """Delete this incarnation of the Service."""
 
     key: Hashable
     namespace: str
@@ -606,15 +662,17 @@ class DeleteService(Struct, frozen=True, gc=False):
 
 
 class AlikePods(NamedTuple):
-    """So many pods that are like this manifest, or like the pod of this name."""
+    """`number` pods like this manifest, or like the existing pod of this name."""
 
     number: int
     like: Mapping[str, Any] | str
 
 
 class CreateProvisioning(Struct, frozen=True, gc=False):
-    """Make a ProvisioningRequest for these pods, after a PodTemplate for each kind of them. It goes
-    with its `owners`, () = it stays."""
+    """Create a ProvisioningRequest for these pods, after a PodTemplate for each kind of them.
+
+    It is deleted with its `owners`, () = it stays.
+    """
 
     key: Hashable
     namespace: str
@@ -626,7 +684,7 @@ class CreateProvisioning(Struct, frozen=True, gc=False):
 
 
 class DeleteProvisioning(Struct, frozen=True, gc=False):
-    """Delete that incarnation of a ProvisioningRequest, and its PodTemplates."""
+    """Delete this incarnation of a ProvisioningRequest, and its PodTemplates."""
 
     key: Hashable
     namespace: str
@@ -636,7 +694,7 @@ class DeleteProvisioning(Struct, frozen=True, gc=False):
 
 
 class SelectNode(Struct, frozen=True, gc=False):
-    """Have the volume of that incarnation of a claim made for a node."""
+    """Have the volume of this incarnation of a claim made for a node."""
 
     key: Hashable
     namespace: str
@@ -646,15 +704,17 @@ class SelectNode(Struct, frozen=True, gc=False):
 
 
 class NewClaim(NamedTuple):
-    """A claim that is made for the extended resources of a pod: its requests, each for devices of a
-    class, and by which of them containers get what they ask for."""
+    """A claim to create for a pod's extended resources.
+
+    `requests`: each asks for devices of a class. `mappings`: which request serves which container.
+    """
 
     requests: tuple[tuple[ExtendedRequest, str], ...]
     mappings: tuple[RequestMapping, ...]
 
 
 class OwnClaim(NamedTuple):
-    """A claim that is made for a pod, which names it: its spec, labels and annotations."""
+    """A claim to create for a pod that names it: spec, labels and annotations."""
 
     spec: Mapping[str, Any]
     labels: Mapping[str, str] = {}
@@ -662,10 +722,13 @@ class OwnClaim(NamedTuple):
 
 
 class AllocateClaim(Struct, frozen=True, gc=False):
-    """Give that incarnation of a claim these devices, None = it has them, and reserve it for a pod.
-    `node`, else `nodes`: where they can be used; `class_config`: configuration of their classes, as
-    JSON, by the requests that it is for. `new`: there is no such claim yet, whatever `uid` says; it
-    is made, and the pod is told of one for its extended resources."""
+    """Give this incarnation of a claim these devices and reserve it for a pod.
+
+    `given`: the devices, None = the claim has them already. `node`, or else `nodes`: where they can
+    be used. `class_config`: configuration of their classes, as JSON, with the requests that it is
+    for. `new`: the claim does not exist yet, whatever `uid` says: create it, and tell the pod if it
+    is for its extended resources.
+    """
 
     key: Hashable
     namespace: str
@@ -681,8 +744,11 @@ class AllocateClaim(Struct, frozen=True, gc=False):
 
 
 class ReleaseClaim(Struct, frozen=True, gc=False):
-    """That incarnation of a claim is not for the pod any more; if it is for none, its devices are
-    free again. `made_for`: the name of that pod, for which the claim was made; it is deleted."""
+    """Cancel this incarnation of a claim's reservation for the pod.
+
+    If no reservation is left, its devices are free again. `made_for`: the name of that pod if the
+    claim was made for it; the claim is then deleted.
+    """
 
     key: Hashable
     namespace: str
@@ -714,25 +780,29 @@ Effect = (
 
 
 class Result(StrEnum):
-    """How an effect ended. The door has already looked where a reply was ambiguous."""
+    """How an effect ended. After an ambiguous reply the door has already looked."""
 
-    BOUND = "BOUND"  # on the wanted node with the wanted annotations
-    DONE = "DONE"  # accepted: a delete, eviction, annotation, condition, event, service or node
-    GONE = "GONE"  # there is no such pod (any more); for a delete or eviction that is success
-    # bound, but elsewhere or with another device choice: see `node`; a claim: allocated otherwise
+    BOUND = "BOUND"  # to the wanted node with the wanted annotations
+    DONE = "DONE"  # accepted: delete, eviction, annotation, condition, event, service or node
+    GONE = "GONE"  # no such pod (any more); for a delete or eviction that is success
+    # Bound, but elsewhere or with another device choice: see `node`. For a claim: allocated
+    # otherwise.
     TAKEN = "TAKEN"
-    GATED = "GATED"  # has scheduling gates; try again when they are removed
+    GATED = "GATED"  # has scheduling gates; try again once they are removed
     DELETING = "DELETING"  # is being deleted and cannot be bound
     NEW_INCARNATION = "NEW_INCARNATION"  # another pod under the same name: see `uid`
-    BLOCKED = "BLOCKED"  # a PodDisruptionBudget forbids the eviction now
-    REFUSED = "REFUSED"  # 4xx: no retry helps before somebody mends it (rights, a bad manifest)
-    FAILED = "FAILED"  # gave up: nothing known, or the server did not recover in time
+    BLOCKED = "BLOCKED"  # a PodDisruptionBudget forbids the eviction for now
+    REFUSED = "REFUSED"  # 4xx: retry only once somebody has fixed it (rights, a bad manifest)
+    FAILED = "FAILED"  # gave up: outcome unknown, or the server did not recover in time
     NOT_SENT = "NOT_SENT"  # the fence fell, or the gateway stopped, before it was sent
 
 
 class CallOutcome(Struct, frozen=True, gc=False):
-    """`uid`: of the pod as far as known, also when only its creation worked. `code`: HTTP status
-    (0 = none). `retry_after`: seconds the server asked to wait."""
+    """The outcome of an effect.
+
+    `uid`: of the pod if known, also if only its creation succeeded. `code`: HTTP status (0 = none).
+    `retry_after`: seconds that the server asked to wait.
+    """
 
     result: Result
     uid: str = ""
@@ -756,7 +826,7 @@ class PodSeen(Struct, frozen=True, gc=False):
 
 
 class PodGone(Struct, frozen=True, gc=False):
-    """The pod is gone from the API; `pod` is the last that was known of it."""
+    """The pod is gone from the API; `pod` holds its last known facts."""
 
     pod: PodFacts
 
@@ -786,8 +856,11 @@ class ProvisioningGone(Struct, frozen=True, gc=False):
 
 
 class ProvisioningServed(Struct, frozen=True, gc=False):
-    """All ProvisioningRequests are listed; with a `trouble`, one line with a remedy, the cluster
-    has none, or Kant may not see them."""
+    """All ProvisioningRequests are listed.
+
+    With a `trouble` (one line with a remedy) the cluster does not serve them, or Kant may not see
+    them.
+    """
 
     trouble: str = ""
 
@@ -821,7 +894,7 @@ class Connected(Struct, frozen=True, gc=False):
 
 
 class Disconnected(Struct, frozen=True, gc=False):
-    """A list or watch fails; what was seen stays as it was. `reason` is one line with a remedy."""
+    """A list or watch fails; what was seen stays as it was. `reason`: one line with a remedy."""
 
     reason: str
 

@@ -1,6 +1,6 @@
-"""The door's calls of an API server: time-outs, credentials kept fresh, what went wrong in words.
+"""The door's HTTP calls to an API server: time-outs, fresh credentials, errors in plain words.
 
-Lists and watches are streamed, everything else is one small JSON in and out.
+Lists and watches are streamed; every other call sends and receives one small JSON document.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 CALL_TIMEOUT_S = 30.0
-# Credentials come from files and from programs that others wrote.
+# Reading credentials may run files and programs that others wrote.
 ACCESS_TIMEOUT_S = 60.0
 AUTHORIZATION_AGE_S = 30.0
-# Not more often than that are the credentials read anew because the server refused them.
+# After a 401 the credentials are reloaded, but not more often than this.
 RELOAD_PAUSE_S = 5.0
 
 NO_REPLY = (Unreachable, Broken, TimeoutError)
@@ -44,7 +44,7 @@ _status = msgspec.json.Decoder(Status)
 
 
 class NoReply(Exception):
-    """No answer arrived. `sent` False: the request surely never reached the server."""
+    """The API server did not answer. `sent` False: the request certainly never reached it."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -61,7 +61,7 @@ class Reply(NamedTuple):
 
     @property
     def status(self) -> Status:
-        """The Status object of an error; one made of the raw text where it is none."""
+        """The error's Status object, or one made of the raw text if the body is no Status."""
         try:
             return _status.decode(self.body)
         except msgspec.MsgspecError:
@@ -69,15 +69,15 @@ class Reply(NamedTuple):
 
 
 class Client:
-    """Calls of one API server. Lives on the event loop that opened it."""
+    """HTTP calls to one API server. Lives on the event loop that opened it."""
 
     def __init__(self, access: Mapping[str, Any]) -> None:
         self._access = access
         self._endpoint: Endpoint
         self._pool: ConnectionPool | None = None
         self._headers = ""
-        self._read_at = 0.0  # when the Authorization header was read
-        self._loaded_at = 0.0  # when the whole endpoint was
+        self._read_at = 0.0  # when the Authorization header was last read
+        self._loaded_at = 0.0  # when the whole endpoint was last loaded
         self._lock = asyncio.Lock()
         self.heard_at = 0.0  # when the server last sent anything, by the monotonic clock
 
@@ -90,7 +90,7 @@ class Client:
         return self._endpoint.origin
 
     async def open(self) -> None:
-        """Read the access configuration; raises KubeError. Connects only at the first call."""
+        """Read the access configuration. Raises KubeError. Connects only at the first call."""
         endpoint = await _aside(lambda: load_endpoint(self._access))
         authorization = await _aside(endpoint.authorization)
         self._endpoint = endpoint
@@ -116,9 +116,12 @@ class Client:
         content_type: str = JSON,
         silence: float | None = None,
     ) -> Reply:
-        """One request. Any HTTP status is a Reply; raises NoReply when there was none, and
-        KubeError when the credentials can no longer be read. The whole answer has to arrive within
-        CALL_TIMEOUT_S; with `silence` it may take any time, but no pause in it more seconds."""
+        """Send one request and return the Reply, whatever its HTTP status.
+
+        Raises NoReply if there was no answer, and KubeError if the credentials can no longer be
+        read. The whole answer has to arrive within CALL_TIMEOUT_S. With `silence` it may take any
+        time, as long as no pause in it exceeds that many seconds.
+        """
         reply = await self._send(method, path, body, content_type, silence)
         if reply.code == 401 and await self._reload():
             reply = await self._send(method, path, body, content_type, silence)
@@ -154,8 +157,11 @@ class Client:
     async def stream(
         self, path: str, read_timeout: float | None, *, buffer: int = BUFFER
     ) -> AsyncIterator[HttpAnswer]:
-        """A long GET whose body the caller reads. `read_timeout` bounds each silence in it, in
-        seconds (None = a silence may last); `buffer`: bytes read ahead before the server waits."""
+        """Start a long GET whose body the caller reads.
+
+        `read_timeout` limits each pause in the body, in seconds (None = no limit). `buffer`: how
+        many bytes are read ahead before the server has to wait.
+        """
         pool, headers = await self._ready()
         try:
             answer = await pool.ask("GET", path, headers, buffer=buffer, silence=read_timeout)
@@ -175,7 +181,7 @@ class Client:
             try:
                 self._set_authorization(await _aside(self._endpoint.authorization))
             except KubeError as error:
-                # The one in use may still be good; if it is not, the 401 says so.
+                # The current header may still be good; if it is not, a 401 will say so.
                 logger.warning("credentials were not renewed: %s", error)
         if self._pool is None:
             raise NoReply("the gateway is stopped", sent=False)
@@ -191,7 +197,7 @@ class Client:
             ) from None
 
     async def _reload(self) -> bool:
-        """Read the whole access configuration anew; False when that was done just before."""
+        """Reload the whole access configuration; False if that was done just before."""
         async with self._lock:
             if time.monotonic() - self._loaded_at < RELOAD_PAUSE_S:
                 return False
@@ -219,7 +225,7 @@ class Client:
         return NoReply(f"the connection to {server} broke ({error})", sent=True)
 
     def problem(self, reply: Reply, what: str) -> KubeError:
-        """An HTTP error in one line with its remedy; `what` completes "may not ..."."""
+        """Turn an HTTP error into one line with a remedy; `what` completes "may not ..."."""
         status = reply.status
         if reply.code == 401:
             return KubeError(
@@ -244,8 +250,7 @@ T = TypeVar("T")
 
 
 async def _aside(work: Callable[[], T]) -> T:
-    """What may block, beside the event loop. Raises KubeError where it takes longer than
-    ACCESS_TIMEOUT_S."""
+    """Run blocking work beside the event loop; raises KubeError after ACCESS_TIMEOUT_S."""
     try:
         return await aside(work, ACCESS_TIMEOUT_S)
     except TimeoutError:
@@ -257,5 +262,5 @@ async def _aside(work: Callable[[], T]) -> T:
 
 def retry_after(answer: HttpAnswer) -> float:
     value = answer.headers.get("retry-after", "")
-    # The API server sends seconds; HTTP also allows a date, which proxies hardly use.
+    # The API server sends seconds. HTTP also allows a date, which proxies hardly use.
     return min(float(value), 60.0) if value.isdigit() else 0.0

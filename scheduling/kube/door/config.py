@@ -1,8 +1,8 @@
-"""How to reach a cluster: from `Cluster.access` to an address, TLS and an Authorization header.
+"""How to reach a cluster: turns `Cluster.access` into an address, TLS and an Authorization header.
 
-Kubeconfig files, exec plugins and in-cluster accounts go through the official client's
-configuration, and through nothing else of it. It is imported only when it is needed: it costs
-60 MB, which the embedded cluster's plain address does not have to pay.
+Kubeconfig files, exec plugins and in-cluster accounts are read by the official client's
+configuration module; Kant uses nothing else of that client. It is imported only when needed: it
+costs 60 MB, which the embedded cluster with its plain address need not pay.
 """
 
 import os
@@ -32,7 +32,7 @@ OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def own_namespace() -> str:
-    """The namespace that this process runs in; "" outside of Kubernetes."""
+    """Return the namespace that this process runs in; "" outside Kubernetes."""
     try:
         return OWN_NAMESPACE.read_text().strip()
     except FileNotFoundError:
@@ -41,21 +41,23 @@ def own_namespace() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An API server. `authorization` gives the header's value, "" = none.
+    """An API server. `authorization` returns the header's value, "" = none.
 
-    It reads files or runs an exec plugin when what it has is out of date, so it may block.
+    It may block: it reads files or runs an exec plugin when its credentials have expired.
     """
 
     server: str
     tls: ssl.SSLContext | None
     authorization: Callable[[], str]
     origin: str  # where the credentials come from, for messages
-    tls_name: str | None = None  # the name on the server's certificate, where it is not the host's
+    tls_name: str | None = None  # the name on the server's certificate if it differs from the host
 
 
 def load_endpoint(access: Mapping[str, Any]) -> Endpoint:
-    """Read `Cluster.access` afresh. Raises KubeError naming the field and the remedy, also for
-    what the deployment does not allow."""
+    """Read `Cluster.access` afresh.
+
+    Raises KubeError with the field and the remedy, also for what the deployment does not allow.
+    """
     form = _form(access)
     credentials.check(access)
     if form == "server":
@@ -64,8 +66,10 @@ def load_endpoint(access: Mapping[str, Any]) -> Endpoint:
 
 
 def check_written(access: Mapping[str, Any]) -> None:
-    """Raises AccessRefused for what the deployment does not allow, in a kubeconfig too. A file that
-    is not there yet, or is no kubeconfig, is told when it is used."""
+    """Raise AccessRefused for what the deployment does not allow, also inside a kubeconfig.
+
+    A file that does not exist yet, or that is no kubeconfig, is reported only when it is used.
+    """
     credentials.check(access)
     if "kubeconfig" not in access:
         return
@@ -118,7 +122,7 @@ def _from_address(access: Mapping[str, Any]) -> Endpoint:
     checked = ""
 
     def authorization() -> str:
-        # Read every time: kubelets and secret stores replace token files in place.
+        # Read it each time: kubelets and secret stores replace token files in place.
         nonlocal checked
         if not token_file:
             return ""
@@ -167,7 +171,7 @@ def _tls(
             f"TLS files of the cluster (CA {ca}, certificate {cert}) cannot be used ({error})",
             "they must exist, be readable, and be in PEM form",
         ) from None
-    # Only where the kubeconfig says insecure-skip-tls-verify.
+    # Only if the kubeconfig says insecure-skip-tls-verify.
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -197,8 +201,8 @@ def _from_official_client(access: Mapping[str, Any], form: str) -> Endpoint:
         *(ValueError, TypeError, KeyError, AttributeError, OSError),
         *(yaml.YAMLError, RecursionError),
     ) as error:
-        # What its YAML and base64 readers raise on a file that is no kubeconfig. Their words quote
-        # the file, which may hold secrets.
+        # The client's YAML and base64 readers raise these on a file that is no kubeconfig. Their
+        # messages quote the file, which may hold secrets.
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise KubeError(

@@ -1,6 +1,6 @@
 """Which files, addresses and programs `Cluster.access` may name: what the deployment allows.
 
-Looked at when an access is written and again whenever it is used: files and links change.
+Checked when an access is written and again at each use, because files and links change.
 """
 
 import ipaddress
@@ -14,15 +14,15 @@ from django.conf import settings
 
 from scheduling.kube.seam import KubeError
 
-# Fields of an access that are paths.
+# Fields of an access that hold paths.
 PATHS = ("kubeconfig", "token_file", "ca_file", "cert_file", "key_file")
-# A pod's own credentials; {"in_cluster": true} uses them, and nothing else.
+# A pod's own credentials. Only {"in_cluster": true} may use them.
 SERVICE_ACCOUNTS = Path("/var/run/secrets/kubernetes.io")
 MOST_BYTES = 1 << 20
 
 
 class AccessRefused(KubeError):
-    """An access names what the deployment does not allow. `field`: which part of it."""
+    """An access names something that the deployment does not allow; `field`: which part does."""
 
     def __init__(self, field: str, reason: str, remedy: str) -> None:
         super().__init__(f'cluster access field "{field}": {reason}', remedy)
@@ -30,7 +30,7 @@ class AccessRefused(KubeError):
 
 
 def check(access: Mapping[str, Any]) -> None:
-    """Raises Refused for the first field that names what is not allowed."""
+    """Raise AccessRefused for the first field that names something not allowed."""
     for name in PATHS:
         if isinstance(access.get(name), str):
             allowed_file(access[name], name)
@@ -42,7 +42,7 @@ def check(access: Mapping[str, Any]) -> None:
 
 
 def allowed_file(path: str, field: str) -> Path:
-    """The file itself that a path leads to, links followed. Raises Refused."""
+    """Return the real file behind a path, with links followed. Raises AccessRefused."""
     folders = [Path(folder) for folder in settings.KANT_ACCESS_DIRS]
     told = ", ".join(map(str, folders)) or "none"
     remedy = (
@@ -52,7 +52,7 @@ def allowed_file(path: str, field: str) -> Path:
     if os.pathsep in path or "\0" in path:
         raise AccessRefused(field, f"{path!r} is not the path of one file", "name one file")
     try:
-        # Not Path.resolve: from Python 3.13 on it, too, leaves a loop of links as it stands.
+        # Not Path.resolve: since Python 3.13 it, too, leaves a loop of links unresolved.
         found = Path(os.path.realpath(Path(path).expanduser()))
         if any(os.path.islink(part) for part in (found, *found.parents)):
             raise RuntimeError("a loop of links")
@@ -73,14 +73,16 @@ def allowed_file(path: str, field: str) -> Path:
 
 
 def refuse_more_than_address(server: str, field: str) -> None:
-    """Raises Refused where an address has more than scheme, host, port and path: it is shown to
-    whoever may see the cluster, with a password in it."""
+    """Raise AccessRefused if an address has more than scheme, host, port and path.
+
+    Everybody who may see the cluster sees its address, and so would see a password in it.
+    """
     try:
         parts = urlsplit(server)
     except ValueError:
-        return  # whoever reads it says so
+        return  # the code that uses the address reports this
     if "@" in parts.netloc or set("?#\\").intersection(server):
-        # It is not repeated: what is too much may be a secret.
+        # Do not repeat the address: the surplus part may be a secret.
         raise AccessRefused(
             field,
             "the address of the server has a user, a query or a fragment",
@@ -89,7 +91,7 @@ def refuse_more_than_address(server: str, field: str) -> None:
 
 
 def refuse_plain(server: str, field: str) -> None:
-    """Raises Refused where a secret would be sent without TLS; embedded, loopback may."""
+    """Raise AccessRefused if a secret would be sent without TLS; embedded Kant may on loopback."""
     if urlsplit(server).scheme == "https":
         return
     if settings.EMBEDDED and _is_loopback(urlsplit(server).hostname or ""):
@@ -100,8 +102,11 @@ def refuse_plain(server: str, field: str) -> None:
 
 
 def check_kubeconfig(document: Any, path: Path, context: str | None) -> None:
-    """Raises Refused where the user or cluster of a context names files or programs that are not
-    allowed, or would send a secret without TLS. What is malformed is told by its reader."""
+    """Raise AccessRefused if a context's user or cluster names files or programs not allowed here.
+
+    The same if it would send a secret without TLS. The reader of the kubeconfig reports what is
+    malformed.
+    """
     cluster, user = _chosen(document, context)
     field = "kubeconfig"
     for part in (cluster, user):
@@ -135,7 +140,7 @@ def _programs(user: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _chosen(document: Any, context: str | None) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """(cluster, user) of a context; empty where there is none."""
+    """Return (cluster, user) of a context; both empty if there is none."""
     if not isinstance(document, Mapping):
         return {}, {}
     entry = _named(document, "contexts", context or document.get("current-context"), "context")
@@ -152,7 +157,7 @@ def _named(document: Mapping[str, Any], part: str, name: Any, field: str) -> Map
         for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, Mapping) and entry.get("name") == name
     ]
-    # Of several of one name the readers take the first or the last: none is right.
+    # With two entries of one name, readers take the first or the last; neither is safe.
     if len(found) > 1:
         raise AccessRefused("kubeconfig", f"{part} has {name!r} twice", "keep one of them")
     return found[0] if found and isinstance(found[0], Mapping) else {}
@@ -170,7 +175,7 @@ def _secrets() -> Iterator[Path]:
 
 
 def _same(found: Path, secret: Path) -> bool:
-    """Whether it is that file, also by another name, or below that folder."""
+    """Whether `found` is that file, also under another name, or lies below that folder."""
     if found.is_relative_to(secret.resolve()):
         return True
     try:

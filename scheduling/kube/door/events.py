@@ -1,7 +1,7 @@
-"""Events of events.k8s.io/v1, counted together and cut where they would flood the API server.
+"""Events of events.k8s.io/v1: equal ones are counted together, a flood is cut off.
 
-Equal events (same pod, reason and note) within ten minutes become one series, whose count is
-written at most once a minute. Source: events.k8s.io/v1 API reference; limits after client-go.
+Equal events (same pod, reason and note) within ten minutes form one series; its count is written at
+most once a minute. Source: events.k8s.io/v1 API reference; limits follow client-go.
 """
 
 import time
@@ -34,7 +34,7 @@ class _Series(Struct):
 
 
 class EventRecorder:
-    """Decides which events are written, and builds the requests."""
+    """Decides which events are written and builds their requests."""
 
     def __init__(self) -> None:
         self._series: OrderedDict[tuple[str, str, str], _Series] = OrderedDict()
@@ -43,7 +43,7 @@ class EventRecorder:
         self._instance = f"kant-{uuid.uuid4().hex[:8]}"
 
     def request(self, event: EmitEvent) -> Request | CallOutcome:
-        """The request to send, or the outcome when nothing is to be sent."""
+        """Return the request to send, or the outcome if nothing is to be sent."""
         now = time.monotonic()
         key = (event.uid, event.reason, event.note)
         series = self._series.get(key)
@@ -103,7 +103,7 @@ def _request(method: str, path: str, body: dict[str, Any], content_type: str, ui
         return CallOutcome(Result.REFUSED, uid, code=reply.code, message=reply.status.message)
 
     async def look() -> CallOutcome | None:
-        # An event is not worth asking for: after a lost reply it counts as not written.
+        # Looking an event up is not worth a request: after a lost reply it counts as not written.
         return CallOutcome(Result.FAILED, uid, message="no reply; the event may be missing")
 
     return Request(method, path, encode(body), settle, look, content_type)

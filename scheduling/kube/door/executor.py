@@ -1,4 +1,4 @@
-"""Carrying out effects: many pods in flight, one effect at a time per pod, an outcome for each."""
+"""Carries out effects: many pods in parallel, one effect at a time per pod, an outcome for each."""
 
 import asyncio
 import logging
@@ -57,7 +57,10 @@ Slot = tuple[bool, str, str]
 
 
 class Executor:
-    """Takes effects, tells `done` the outcome of each exactly once. Lives on one event loop."""
+    """Carries out effects and reports the outcome of each to `done` exactly once.
+
+    Lives on one event loop.
+    """
 
     def __init__(self, client: Client, done: Callable[[Effect, CallOutcome], None]) -> None:
         self.settler = Settler(client)
@@ -69,13 +72,13 @@ class Executor:
         self._devices = DeviceClaimRequests(self.settler.settled)
         self._provisioning = ProvisioningCalls(client, self.settler.settled, self._created)
         self._groups = GroupRequests(client)
-        self._group_refusals: set[int] = set()  # that were logged
+        self._group_refusals: set[int] = set()  # codes of refusals that were logged
         self._events = EventRecorder()
         self._acting: Lane = asyncio.Queue()
         self._informing: Lane = asyncio.Queue()
-        # Pods with an effect under way, and what waits behind it.
+        # Pods with an effect under way, and the effects queued behind it.
         self._busy: dict[Slot, deque[Effect]] = {}
-        self._bound: OrderedDict[str, None] = OrderedDict()  # uids of pods bound lately
+        self._bound: OrderedDict[str, None] = OrderedDict()  # uids of recently bound pods
 
     def submit(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -106,7 +109,7 @@ class Executor:
             try:
                 outcome = await self._perform(effect)
             except Exception as error:
-                # A defect must not take a worker away from all other pods.
+                # A defect must not cost all other pods a worker.
                 logger.exception("effect %s of %s failed", type(effect).__name__, effect.name)
                 outcome = CallOutcome(Result.FAILED, message=f"{type(error).__name__}: {error}")
             finally:
@@ -123,7 +126,7 @@ class Executor:
         self._done(effect, outcome)
 
     def abandon(self) -> None:
-        """End what is still queued as NOT_SENT."""
+        """End all effects still queued as NOT_SENT."""
         not_sent = CallOutcome(Result.NOT_SENT, message="the gateway stopped before it was sent")
         for lane in (self._acting, self._informing):
             while not lane.empty():
@@ -203,13 +206,15 @@ class Executor:
         return outcome
 
     def _is_outdated(self, effect: PatchCondition) -> bool:
-        """Whether it says why a pod waits that was bound, or is being bound, since it was
-        submitted; the API server has then said that it is scheduled."""
+        """Whether the condition says why a pod waits, but the pod is by now (being) bound.
+
+        The API server has then already set the condition that it is scheduled.
+        """
         waits = effect.type == "PodScheduled" and effect.status == "False"
         return waits and self.binds(effect)
 
     def binds(self, pod: PodFacts | PatchCondition) -> bool:
-        """Whether the pod is acted upon, or was bound here lately."""
+        """Whether an effect on the pod is under way, or the pod was recently bound here."""
         acts = (False, pod.namespace, pod.name) in self._busy
         return acts or pod.uid in self._bound
 
@@ -237,8 +242,10 @@ class Executor:
         )
 
     async def _created(self, namespace: str, request: Request) -> CallOutcome:
-        """Carry out a creation; where there is no such namespace, because it is used for the first
-        time or somebody deleted it, it is made first."""
+        """Send a creation; if its namespace does not exist, create that first and try again.
+
+        A namespace is missing when it is used for the first time or somebody deleted it.
+        """
         outcome = await self.settler.settled(request)
         if outcome.result is not Result.REFUSED or outcome.code != 404:
             return outcome
@@ -252,7 +259,7 @@ class Executor:
 
 
 def _replaces(effect: Effect, earlier: Effect) -> bool:
-    """Whether both set one condition of one pod, or group: only the last word matters."""
+    """Whether both set the same condition of one pod or group: then only the later one matters."""
     if isinstance(effect, TellGroup) and isinstance(earlier, TellGroup):
         return effect.api_version == earlier.api_version
     if not (isinstance(effect, PatchCondition) and isinstance(earlier, PatchCondition)):

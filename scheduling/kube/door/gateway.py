@@ -1,7 +1,7 @@
-"""The door: one cluster's lists, watches and effects on an event loop in a thread of its own.
+"""The door to one cluster: its lists, watches and effects, on an event loop in its own thread.
 
-The scheduler's side is synchronous and never waits for the network: `drain` takes what was
-observed since the last call, `submit` hands effects over, their outcomes come back by `drain`.
+The scheduler's side is synchronous and never waits for the network: `drain` returns what was
+observed since the last call, `submit` hands over effects, and `drain` also returns their outcomes.
 """
 
 import asyncio
@@ -108,19 +108,19 @@ class _Identified(Protocol):
 ByUid = TypeVar("ByUid", bound=_Identified)
 
 STOP_WITHIN_S = 3.0
-FORCE_WITHIN_S = 0.5  # a thread that does not end by itself, once its event loop is stopped
-UNHEARD_S = 60.0  # a server that sends nothing for so long, although it is asked, does not answer
-LOOK_S = 1.0  # who waits for a list looks so often whether it still comes
-QUIET_S = 0.5  # news that nobody waits for come together for so long
-ASK_S = 10.0  # while lists are silent, it is asked so often whether it answers
+FORCE_WITHIN_S = 0.5  # for a thread to end after its event loop was stopped by force
+UNHEARD_S = 60.0  # a server that is asked and sends nothing for this long counts as not answering
+LOOK_S = 1.0  # how often a caller that waits for the lists checks whether they can still arrive
+QUIET_S = 0.5  # how long quiet news, which nobody waits for, is collected
+ASK_S = 10.0  # how often to ask the server whether it answers while its lists are silent
 
 
 class Gateway:
-    """The door to one cluster. Thread-safe; `start` once, `stop` as often as wanted.
+    """The door to one cluster. Thread-safe; call `start` once, `stop` as often as you like.
 
-    `access`: see `Cluster.access`; `namespace`: one in which Kant creates pods, made when absent
-    before anything is listed; others are made when something is first created there. `label_map`:
-    see `labels.py`. Raises KubeError when `label_map` cannot be used; all other trouble shows in
+    `access`: see `Cluster.access`. `namespace`: a namespace in which Kant creates pods; it is
+    created if absent, before anything is listed. Others are created when first used. `label_map`:
+    see `labels.py`. Raises KubeError if `label_map` cannot be used. All other trouble shows in
     `is_synced` and as Disconnected, and is retried.
     """
 
@@ -140,7 +140,7 @@ class Gateway:
             text = f"label_map.{wrong.fact}: {wrong}"
             raise KubeError(text, "correct the cluster's label map") from None
         self._label_map = dict(label_map)
-        self._network: NetworkWatch | None = None  # of its loop
+        self._network: NetworkWatch | None = None  # lives on the gateway's loop
         self._namespace = namespace
         self._scheduler_name = scheduler_name
         self._times = times
@@ -152,41 +152,45 @@ class Gateway:
         self._started = threading.Event()
         self._started_at = 0.0
         self._stopping = False
-        self._asks_for_nodes = asyncio.Event()  # of its loop
-        # What drain() gives: the newest observation per object, in order of their last news.
+        self._asks_for_nodes = asyncio.Event()  # lives on the gateway's loop
+        # What drain() returns: the newest observation per object, ordered by last change.
         self._lock = threading.Lock()
         self._pending: dict[object, Observation] = {}
         self._rung = False
-        self._late: asyncio.TimerHandle | None = None  # when to ring for quiet news at the latest
+        self._late: asyncio.TimerHandle | None = None  # the latest time to ring for quiet news
         self._doorbell: Callable[[], None] | None = None
-        self._health: dict[str, KubeError | None] = {}  # by watch; None = well
-        self._link: Connected | Disconnected | None = None  # what was told last
-        self._settled = threading.Event()  # synced, or surely not without help
+        self._health: dict[str, KubeError | None] = {}  # by watch; None = healthy
+        self._link: Connected | Disconnected | None = None  # what was reported last
+        self._settled = threading.Event()  # synced, or cannot sync without help
         self._error: KubeError | None = None
         self._refused_since = 0.0
 
     # --- the scheduler's side -------------------------------------------------------------------
     def start(self) -> None:
-        """Begin to list and watch; returns at once."""
+        """Start listing and watching; returns at once."""
         self._started_at = time.monotonic()
         self._thread.start()
         self._started.wait()
 
     def end(self) -> None:
-        """Begin to end all traffic; returns at once. What was submitted and not sent ends as
-        NOT_SENT. May be repeated."""
+        """Begin to end all traffic; returns at once. May be repeated.
+
+        Effects that were submitted but not sent end as NOT_SENT.
+        """
         self._stopping = True
         self._executor.settler.fence = -math.inf
         self._on_loop(lambda main: main.cancel())
 
     def stop(self, within: float = STOP_WITHIN_S) -> bool:
-        """As `end`, and wait for it. False where its thread still does not end: it sends nothing
-        for effects any more, and `is_alive` tells when it has ended."""
+        """Call `end` and wait for it; False if the thread still runs after `within` seconds.
+
+        It then sends no more effects, and `is_alive` tells when it has ended.
+        """
         self.end()
         deadline = time.monotonic() + within
         self._join(within - min(2 * FORCE_WITHIN_S, within / 2))
         while self.is_alive and time.monotonic() < deadline:
-            # Something in it does not take notice of being cancelled.
+            # Something in it ignores its cancellation.
             self._on_loop(lambda main: main.get_loop().stop())
             self._join(min(FORCE_WITHIN_S, max(deadline - time.monotonic(), 0.0)))
         return not self.is_alive
@@ -196,8 +200,11 @@ class Gateway:
         return self._thread.is_alive()
 
     def is_synced(self) -> bool:
-        """Whether nodes and pods are listed, however long that takes. Raises KubeError (why not,
-        and what helps) where Kant is refused or the API server does not answer."""
+        """Whether nodes and pods have been listed, however long that takes.
+
+        Raises KubeError (the reason and a remedy) if Kant is refused or the API server does not
+        answer.
+        """
         if self._settled.is_set():
             if self._error is not None:
                 raise self._error
@@ -213,8 +220,10 @@ class Gateway:
         return False
 
     def wait_synced(self, timeout: float = math.inf) -> None:
-        """Wait until nodes and pods are listed, however long that takes if no `timeout` in seconds
-        is given. Raises KubeError (why not, and what helps) as `is_synced` does, and after it."""
+        """Wait until nodes and pods are listed; `timeout` in seconds, by default no limit.
+
+        Raises KubeError (the reason and a remedy) as `is_synced` does, and after the time-out.
+        """
         deadline = time.monotonic() + timeout
         while not self.is_synced():
             left = deadline - time.monotonic()
@@ -226,56 +235,62 @@ class Gateway:
             self._settled.wait(min(left, LOOK_S))
 
     def wait_settled(self, timeout: float) -> None:
-        """Wait until `is_synced` is sure, but no longer than so many seconds."""
+        """Wait until `is_synced` has a final answer, at most this many seconds."""
         self._settled.wait(timeout)
 
     @property
     def trouble(self) -> str:
-        """What kept a list or watch from succeeding last; "" = nothing does."""
+        """The last error of a list or watch that has not recovered; "" = none."""
         return str(self._error or "")
 
     @property
     def remarks(self) -> str:
-        """What operators should know of the cluster, although all is well; "" = nothing."""
+        """What operators should know of the cluster although all is well; "" = nothing."""
         return self._network.remarks if self._network is not None else ""
 
     @property
     def waiting(self) -> int:
-        """How many observations wait to be drained."""
+        """The number of observations that wait to be drained."""
         return len(self._pending)
 
     def drain(self) -> list[Observation]:
-        """Everything seen since the last call, coalesced per object, oldest news first."""
+        """Return everything seen since the last call: the newest per object, oldest news first."""
         with self._lock:
             pending, self._pending = self._pending, {}
             self._rung = False
         return list(pending.values())
 
     def on_news(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, from the gateway's thread, when there is news to drain: once
-        until the next drain, and QUIET_S late where all of it says that what was asked for was
-        done. It must only wake somebody up."""
+        """Call `callback`, in the gateway's thread, when there is news to drain.
+
+        It is called once until the next drain, and QUIET_S late if all news only confirms that
+        requests were carried out. The callback must do no more than wake somebody up.
+        """
         self._doorbell = callback
 
     def submit(self, effects: Sequence[Effect]) -> None:
-        """Hand effects over. Effects on one pod are carried out in order, others in parallel."""
+        """Hand over effects. Those on one pod are carried out in order, others in parallel."""
         if self._loop is None:
             raise RuntimeError("submit() before start()")
         self._loop.call_soon_threadsafe(self._executor.submit, list(effects))
 
     def follow_provisioning(self) -> None:
-        """Follow ProvisioningRequests from now on, until it stops. Trouble with them is told, and
-        is none of the gateway's."""
+        """Follow ProvisioningRequests from now until the gateway stops.
+
+        Trouble with them is reported by ProvisioningServed and does not count as the gateway's.
+        """
         self._on_loop(lambda _: self._asks_for_nodes.set())
 
     def fence(self, deadline: float) -> None:
-        """Send nothing for effects after `deadline` (time.monotonic()); each renewal of the
-        scheduler's lease moves it on. What comes later ends as NOT_SENT."""
+        """Send no effects after `deadline` (time.monotonic()); what comes later ends as NOT_SENT.
+
+        Each renewal of the scheduler's lease moves the deadline on.
+        """
         self._executor.settler.fence = -math.inf if self._stopping else deadline
 
     def _on_loop(self, act: Callable[[asyncio.Task[None]], object]) -> None:
         if self._loop is not None and self._main is not None and self.is_alive:
-            with suppress(RuntimeError):  # it has ended just now
+            with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(act, self._main)
 
     def _join(self, within: float) -> None:
@@ -322,7 +337,7 @@ class Gateway:
             await self._client.close()
 
     async def _prepare(self) -> None:
-        """Read the access and see to the namespace, until both work."""
+        """Read the access and create the namespace; retry until both work."""
         pause = self._times.first
         while True:
             try:
@@ -338,18 +353,21 @@ class Gateway:
             pause = min(pause * 2, self._times.last)
 
     async def _ask_while_silent(self) -> None:
-        """A server may take minutes for the first byte of a list; whether it is there at all shows
-        in small answers."""
+        """Ask for small answers while the lists are silent.
+
+        A server may take minutes to send the first byte of a list; small answers show whether it is
+        alive.
+        """
         while not self._settled.is_set():
             await asyncio.sleep(ASK_S)
             if time.monotonic() - self._client.heard_at > ASK_S:
-                # Whatever keeps it from answering, the lists report it.
+                # Whatever keeps it from answering, the lists will report it.
                 with suppress(KubeError, NoReply):
                     await self._client.call("GET", "/version")
 
     def _reflectors(self, owners: Owners) -> list[Reflector[Any]]:
         owned = f"spec.schedulerName={self._scheduler_name}"
-        # Foreign pods matter only while they hold something on a node.
+        # Pods of other schedulers matter only while they hold something on a node.
         others = (
             f"spec.schedulerName!={self._scheduler_name},spec.nodeName!=,"
             "status.phase!=Succeeded,status.phase!=Failed"
@@ -362,7 +380,7 @@ class Gateway:
         budgets = WatchedKind(
             "disruption budgets", "/apis/policy/v1/poddisruptionbudgets", "", KubeBudget
         )
-        # Whoever's they are, of all that there are only those of jobs are looked at.
+        # Only Services of jobs are read, whoever created them.
         services = WatchedKind("services", "/api/v1/services", "", KubeService, JOB)
         spaces = WatchedKind("namespaces", "/api/v1/namespaces", "", KubeNamespace)
         claims = WatchedKind("volume claims", "/api/v1/persistentvolumeclaims", "", KubeClaim)
@@ -477,7 +495,7 @@ class Gateway:
         seen: Callable[[ByUid], Observation],
         gone: Callable[[ByUid], Observation],
     ) -> Reflector[ByUid]:
-        """Follows what is known by its uid; `name` keeps the news of one kind from another's."""
+        """Follow a kind whose objects are known by uid; `name` keeps its news apart from others."""
         return Reflector(
             self._client,
             kind,
@@ -495,25 +513,26 @@ class Gateway:
         self._put(object(), EffectDone(effect, outcome, time.time()), is_quiet=is_quiet)
 
     def _pod_seen(self, facts: PodFacts) -> None:
-        """That a pod is where this gateway binds it is told by the end of the binding, too."""
+        """Report a pod; quietly if it only confirms a binding whose outcome reports the same."""
         as_asked = bool(facts.node) and facts.phase == "Pending" and not facts.deleting
         is_quiet = as_asked and self._executor.binds(facts)
         self._put(("pod", facts.uid), PodSeen(facts), is_quiet=is_quiet)
 
     def _report(self, watch: str, error: KubeError | None) -> None:
-        """A watch fares well (None) or badly; the change of the whole is news."""
+        """Record that a watch is healthy (None) or failing; tell if the overall health changes."""
         self._health[watch] = error
         if error is not None:
             self._error = error
             if error.code in (401, 403):
-                # Waiting does not mend rights, except while a starting API server reads them.
+                # Waiting does not repair missing rights, except while a starting API server loads
+                # them.
                 self._refused_since = self._refused_since or time.monotonic()
                 if time.monotonic() - self._refused_since > RIGHTS_WITHIN_S:
                     self._settle()
             self._tell(Disconnected(str(error)))
         elif not any(self._health.values()):
             if self._network is not None and not self._settled.is_set():
-                self._network.look()  # nothing is decided before what is listed counts
+                self._network.look()  # network levels have to count before anything is decided
             self._error = None
             self._refused_since = 0.0
             self._settle()
@@ -522,7 +541,7 @@ class Gateway:
     def _settle(self) -> None:
         if not self._settled.is_set():
             self._settled.set()
-            self._ring()  # what was listed before has rung already
+            self._ring()  # what was listed before has already rung
 
     def _tell(self, link: Connected | Disconnected) -> None:
         if link != self._link:
@@ -559,13 +578,13 @@ def _storage(plural: str, kind: type) -> WatchedKind:
 
 
 def _devices(plural: str, kind: type) -> WatchedKind:
-    """Kubernetes before 1.34 does not serve them."""
+    """A kind of resource.k8s.io, which Kubernetes before 1.34 does not serve."""
     path = "/apis/resource.k8s.io/v1/" + plural.replace(" ", "")
     return WatchedKind(plural, path, "", kind, optional=True)
 
 
 def _taint_rules() -> WatchedKind:
-    """Kubernetes serves them only where this version of their group is enabled."""
+    """Device taint rules; Kubernetes serves them only if this API version is enabled."""
     path = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
     return WatchedKind("device taint rules", path, "", KubeTaintRule, optional=True)
 

@@ -1,4 +1,4 @@
-"""Requests that tell group objects how their pods fare."""
+"""Requests that tell group objects how their pods are doing."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -19,15 +19,17 @@ from scheduling.kube.workloads.group_status import (
 
 
 class GroupRequests:
-    """Builds the requests of one API server."""
+    """Builds these requests for one API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._versions = ServedVersions(client)
 
     async def tell(self, effect: TellGroup) -> Request:
-        """DONE when the status says so, GONE where there is no such group. Raises KubeError,
-        NoReply."""
+        """Build the request: DONE once the status is written, GONE if there is no such group.
+
+        Raises KubeError and NoReply.
+        """
 
         def settle(reply: Reply) -> CallOutcome | None:
             if reply.code == 200:

@@ -1,6 +1,6 @@
-"""One connection that speaks HTTP/1.1: a request, then its answer as it arrives (RFC 9112).
+"""One HTTP/1.1 connection: send a request, read the answer as it arrives (RFC 9112).
 
-No redirects, cookies or encodings of bodies: an API server has none (docs/decisions/0088).
+Redirects, cookies and content encodings are left out: API servers use none (docs/decisions/0088).
 """
 
 import asyncio
@@ -8,34 +8,36 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
-MOST_HEAD = 64 << 10  # bytes before the body
+MOST_HEAD = 64 << 10  # bytes of an answer's head
 MOST_LINE = 4 << 10  # bytes of a line between the chunks of a body
-BUFFER = 1 << 20  # bytes of an answer that may wait for whoever reads it
+BUFFER = 1 << 20  # bytes of an answer that may wait for its reader
 NO_BODY = frozenset({204, 304})
 
 
 class Broken(Exception):
-    """The connection ended in the middle of an answer, or that is no HTTP."""
+    """The connection ended in the middle of an answer, or the answer is not HTTP."""
 
 
 class Unanswered(Broken):
-    """The connection ended before anything of an answer came."""
+    """The connection ended before any part of an answer arrived."""
 
 
 class AnswerHead(NamedTuple):
-    """The status of an answer, and its headers by name in small letters."""
+    """The status of an answer, and its headers by lower-case name."""
 
     status: int
     headers: dict[str, str]
 
 
 class Connection(asyncio.Protocol):
-    """One connection, with at most one request at a time; `heard` is told when something came, by
-    the monotonic clock."""
+    """One connection, with at most one request at a time.
+
+    `heard` is called with the monotonic time whenever something arrives.
+    """
 
     def __init__(self, heard: Callable[[float], None]) -> None:
         self.idle_since = 0.0
-        self.is_used = False  # for an earlier request
+        self.is_used = False  # an earlier request has used it
         self._heard = heard
         self._transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
@@ -44,53 +46,55 @@ class Connection(asyncio.Protocol):
         self._reset(whole=False, buffer=0)
 
     def _reset(self, *, whole: bool, buffer: int) -> None:
-        self._whole = whole  # whoever waits does so for all of the answer
+        self._whole = whole  # the reader waits for the whole answer
         self._buffer = buffer
         self._head: AnswerHead | None = None
         self._over = True  # no answer is under way
-        self._rest = b""  # of what is not whole yet: the head, or a line between chunks
+        self._rest = b""  # what is still incomplete: the head, or a line between chunks
         self._pieces: list[bytes] = []
-        self._size = 0  # bytes of these
+        self._size = 0  # bytes in `_pieces`
         self._paused = False
-        self._left = (
-            0  # bytes of the body, or of its chunk, that are to come; -1 = all until the end
-        )
+        self._left = 0  # bytes to come of the body or its chunk; -1 = until the end
         self._is_chunked = self._behind_chunk = self._in_trailers = self._keeps = False
 
-    # --- for whoever asks -----------------------------------------------------------------------
+    # --- for the caller -------------------------------------------------------------------------
     @property
     def is_open(self) -> bool:
         return self._lost is None and not self._transport.is_closing()
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether the answer is read and another request may follow."""
+        """Whether the answer has been read and another request may follow."""
         return self._over and self._keeps and self.is_open and not self._pieces
 
     def close(self) -> None:
         self._transport.abort()
 
     def send(self, request: bytes, *, whole: bool, buffer: int = BUFFER) -> None:
-        """Send a request. `whole`: its answer is waited for as a whole; else no more than `buffer`
-        bytes of its body are taken in ahead of whoever reads it."""
+        """Send a request. `whole`: the caller waits for the whole answer.
+
+        Otherwise at most `buffer` bytes of its body are read ahead of the caller.
+        """
         self._reset(whole=whole, buffer=buffer)
         self._over = False
         self._transport.write(request)
 
     async def head(self) -> AnswerHead:
-        """The beginning of the answer. Raises Broken."""
+        """Return the head of the answer. Raises Broken."""
         while self._head is None or (self._whole and not self._over):
             await self._change()
         return self._head
 
     @property
     def has_piece(self) -> bool:
-        """Whether `piece` answers at once."""
+        """Whether `piece` returns without waiting."""
         return bool(self._pieces) or self._over
 
     async def piece(self, most: int = 0) -> bytes:
-        """What has come of the body, at most so many bytes (0 = all of it); b"" at its end. Raises
-        Broken."""
+        """Return what has arrived of the body, at most `most` bytes (0 = all); b"" at its end.
+
+        Raises Broken.
+        """
         while not self.has_piece:
             await self._change()
         piece, self._pieces = b"".join(self._pieces), []
@@ -114,11 +118,11 @@ class Connection(asyncio.Protocol):
 
     # --- for the event loop ---------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # some loops have types of their own
+        self._transport = cast(asyncio.Transport, transport)  # some loops have own types
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._left < 0 and error is None and not self._over:
-            self._over = True  # as the answer said it would
+            self._over = True  # the answer announced that the connection's end would end it
         begun = self._head is not None or bool(self._rest)
         kind = Broken if begun else Unanswered
         self._lost = self._lost or kind(str(error or "it was closed"))
@@ -150,7 +154,7 @@ class Connection(asyncio.Protocol):
 
     # --- what an answer is made of --------------------------------------------------------------
     def _read_head(self, data: bytes) -> bytes:
-        """Returns what comes behind it."""
+        """Read the head and return the bytes behind it."""
         end = data.find(b"\r\n\r\n")
         if end < 0:
             if len(data) > MOST_HEAD:
@@ -163,7 +167,7 @@ class Connection(asyncio.Protocol):
         if version not in ("HTTP/1.1", "HTTP/1.0") or not told[:3].isdecimal():
             raise Broken(f"it begins with {first[:40]!r}")
         status = int(told[:3])
-        if status < 200:  # only "go on"; the answer follows
+        if status < 200:  # only "go on" (1xx); the answer follows
             return self._read_head(data[end + 4 :])
         headers: dict[str, str] = {}
         for line in lines:
@@ -223,8 +227,11 @@ class Connection(asyncio.Protocol):
             at = line_end + 2
 
     def _read_line(self, line: bytes) -> None:
-        """A line between chunks: an empty one behind each, the length of the next, and what follows
-        the last, which says nothing that matters here."""
+        """Read a line between chunks.
+
+        It is the empty line behind a chunk, the length of the next chunk, or a trailer, which does
+        not matter here.
+        """
         if self._behind_chunk:
             if line:
                 raise Broken("a chunk is longer than it said")

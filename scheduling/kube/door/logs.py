@@ -1,7 +1,7 @@
-"""Logs of containers, read through the API server and handed over piece by piece.
+"""Container logs, read through the API server and handed over piece by piece.
 
-Whoever asks may run on any event loop or on none, and a client lives on one: a thread of this
-module has the clients, one per cluster, and a `Log` brings over what they read.
+Callers may run on any event loop or on none, but a client lives on one loop. So a thread of this
+module owns the clients, one per cluster, and a `Log` hands over what they read.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Of one log there are never more in memory than what waits to be fetched, and as much read ahead.
+# Of one log, memory never holds more than these waiting pieces and as much read ahead.
 PIECE_BYTES = 64 << 10
 PIECES_WAITING = 2
-READ_WITHIN_S = 30.0  # between two pieces of a log that is not followed
-FOLLOW_WITHIN_S = 3600.0  # between two pieces of one that is: a container may print rarely
+READ_WITHIN_S = 30.0  # seconds between two pieces of a log that is not followed
+FOLLOW_WITHIN_S = 3600.0  # the same for one that is followed: a container may print rarely
 OPEN_WITHIN_S = 60.0
-WHOLE_WITHIN_S = 60.0  # for who waits for all of it
+WHOLE_WITHIN_S = 60.0  # for callers that wait for the whole log
 STOP_WITHIN_S = 1.0
-GRACE_S = 1.5  # what is not followed has so long to end when the process is told to
-# A kubelet sends not even a header before a container that is followed prints something.
+GRACE_S = 1.5  # how long logs that are not followed may go on after the process is told to end
+# A kubelet sends no header, either, before a followed container prints something.
 SILENT_AFTER_S = 2.0
 
 
@@ -66,7 +66,7 @@ _pod = msgspec.json.Decoder(_LoggedPod)
 
 
 class ContainerRef(NamedTuple):
-    """A container of one incarnation of a pod; `container` "" = the only one it has."""
+    """A container of one incarnation of a pod; `container` "" = its only one."""
 
     namespace: str
     pod: str
@@ -75,10 +75,10 @@ class ContainerRef(NamedTuple):
 
 
 class LogOptions(NamedTuple):
-    """Which part of a log, in the terms of PodLogOptions.
+    """Which part of a log to read, in the terms of PodLogOptions.
 
-    `tail`: lines from the end. `since`: RFC 3339. `since_s`: seconds; at most one of both.
-    `limit_bytes` are counted from the beginning of what the others choose. None = no limit.
+    `tail`: lines from the end. `since`: RFC 3339. `since_s`: seconds; give at most one of these
+    two. `limit_bytes` counts from the start of what the others select. None = no limit.
     """
 
     tail: int | None = None
@@ -91,11 +91,11 @@ class LogOptions(NamedTuple):
 
 
 class NoLog(Exception):
-    """There is none to be read; the text is what the API server says of it."""
+    """There is no log to read; the text is the API server's explanation."""
 
 
 class PodLogGone(NoLog):
-    """That incarnation of the pod is not there any more, and neither is its log."""
+    """This incarnation of the pod is gone, and its log with it."""
 
 
 class NotReady(NoLog):
@@ -103,14 +103,14 @@ class NotReady(NoLog):
 
 
 class NoContainer(NoLog):
-    """The pod has others; the text names them."""
+    """The pod has no such container; the text names those it has."""
 
     def __init__(self, name: str, names: list[str]) -> None:
         super().__init__(f"no container “{name}”; it has {', '.join(names)}")
 
 
 class NodeFailed(NoLog):
-    """The node of the pod, by its name, did not give it."""
+    """The pod's node, named here, did not deliver the log."""
 
     def __init__(self, node: str, why: str) -> None:
         super().__init__(why)
@@ -118,11 +118,11 @@ class NodeFailed(NoLog):
 
 
 class Stopped(Exception):
-    """The process that reads the log is told to end; the container may print on."""
+    """The process that reads the log was told to end; the container may go on printing."""
 
 
 class _End(NamedTuple):
-    """Behind the last piece; with what broke it off."""
+    """Marks the end of the pieces, with the error if the log broke off."""
 
     error: KubeError | Stopped | None
 
@@ -132,8 +132,11 @@ Loop = asyncio.AbstractEventLoop
 
 
 class Log:
-    """A log that is open. Its request ends when the container's log does, when it is closed, and
-    when nobody has the `Log` any more; `ended` is called once then."""
+    """An open log.
+
+    Its request ends when the container's log ends, when the `Log` is closed or when nobody refers
+    to it any more. `ended` is then called once.
+    """
 
     def __init__(
         self,
@@ -160,8 +163,10 @@ class Log:
         self._end()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """For the event loop of whoever asks; raises KubeError where the log breaks off, and
-        Stopped where `stop` ended it."""
+        """Yield the log on the caller's event loop.
+
+        Raises KubeError if the log breaks off, and Stopped if `stop` ended it.
+        """
         try:
             while True:
                 waiting = asyncio.run_coroutine_threadsafe(self._pieces.get(), self._loop)
@@ -179,12 +184,15 @@ class Log:
             raise piece.error
 
     def read(self) -> bytes:
-        """All of it; raises as `parts`."""
+        """Return the whole log; raises as `parts` does."""
         return b"".join(self.parts())
 
     def parts(self) -> Iterator[bytes]:
-        """For a thread without an event loop; raises KubeError and Stopped as `pieces`, and
-        KubeError where all of it takes longer than WHOLE_WITHIN_S."""
+        """Yield the log in a thread without an event loop.
+
+        Raises KubeError and Stopped as `pieces` does, and KubeError if the whole log takes longer
+        than WHOLE_WITHIN_S.
+        """
         deadline = time.monotonic() + WHOLE_WITHIN_S
         try:
             while True:
@@ -207,7 +215,7 @@ def _broken_off(seconds: float) -> KubeError:
     return KubeError(f"the log does not end within {seconds:.0f} s", "ask for it again")
 
 
-# Whoever reads knows by himself only that the other thread is gone: it has bounds of its own.
+# The reader cannot tell a dead thread from a slow one, so it has a limit of its own.
 _LONGEST_S = FOLLOW_WITHIN_S + READ_WITHIN_S
 
 
@@ -228,27 +236,34 @@ class LogReader:
         options: LogOptions,
         ended: Callable[[], None] = lambda: None,
     ) -> Log:
-        """Open a log; `access` as in `Cluster.access`, `ended` is called when an opened log is read
-        or given up. Waits for the cluster, some seconds.
+        """Open a log; waits some seconds for the cluster.
 
-        Raises NoLog (PodLogGone, NotReady, NoContainer, NodeFailed) where there is none, and
-        KubeError where the cluster cannot be asked, with the `code` 403 where the right
-        `get pods/log` is missing. Raises Stopped where the process is told to end meanwhile.
+        `access`: as in `Cluster.access`. `ended` is called once an opened log has been read or
+        given up.
+
+        Raises NoLog (PodLogGone, NotReady, NoContainer, NodeFailed) if there is no log, and
+        KubeError if the cluster cannot be asked, with the `code` 403 if the right `get pods/log` is
+        missing. Raises Stopped if the process is told to end meanwhile.
         """
         return Log(self._running(), *self._result(self._open(access, of, options)), ended)
 
     def containers(self, access: Mapping[str, Any], of: ContainerRef) -> list[str]:
-        """The containers of the pod by name, init containers and ephemeral ones behind the others.
-        Raises PodLogGone, and KubeError and Stopped as `open` does."""
+        """Return the names of the pod's containers, init and ephemeral containers last.
+
+        Raises PodLogGone, and KubeError and Stopped as `open` does.
+        """
         return self._result(self._containers(access, of))
 
     def stop(self) -> None:
-        """The process is about to end: end the logs that are followed, also those that are opened
-        from now on, and a moment later everything that still waits for a cluster."""
+        """Prepare for the end of the process.
+
+        End the logs that are followed now or opened later, and a moment later everything that still
+        waits for a cluster.
+        """
         self._running().call_soon_threadsafe(self._stopping.set)
 
     def _result(self, work: Coroutine[Any, Any, T]) -> T:
-        """Of what is done on the loop, for a thread that waits for it."""
+        """Run work on the loop for a thread that waits for its result."""
         asking = asyncio.run_coroutine_threadsafe(self._unless_stopped(work), self._running())
         try:
             return asking.result(OPEN_WITHIN_S)
@@ -269,7 +284,7 @@ class LogReader:
     def _stop(self) -> None:
         """End all traffic when the process ends."""
         assert self._loop is not None
-        with suppress(TimeoutError):  # its connections end with the process
+        with suppress(TimeoutError):  # its connections end with the process anyway
             asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(STOP_WITHIN_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -294,10 +309,10 @@ class LogReader:
             return await self._opened(client, of, options)
         except KubeError as error:
             if error.code == 0:
-                await client.open()  # its address may have changed since it was read
+                await client.open()  # the address may have changed since it was read
             if error.code != 401:
                 raise
-        # The client has read its credentials anew.
+        # The client has reloaded its credentials.
         return await self._opened(client, of, options)
 
     async def _containers(self, access: Mapping[str, Any], of: ContainerRef) -> list[str]:
@@ -362,7 +377,7 @@ class _Request:
         await self.pieces.put(_End(error))
 
     async def _read(self) -> KubeError | None:
-        """What refused it or broke it off."""
+        """Read the log; return what refused it or broke it off."""
         silence = FOLLOW_WITHIN_S if self._follow else READ_WITHIN_S
         path = f"{_path(self._of)}/log?{self._query}"
         try:
@@ -379,7 +394,7 @@ class _Request:
         except KubeError as error:
             return error
         except Exception as error:
-            # A defect must not leave who reads without an end.
+            # A defect must not leave the reader waiting for ever.
             logger.exception("%s failed", self._what)
             return KubeError(f"the log cannot be read ({error!r})", "see the log of this process")
         return None
@@ -389,11 +404,11 @@ class _Request:
             self._reply.set_result(reply)
 
     async def judge(self) -> None:
-        """Wait for the reply; raises NoLog or KubeError where it is not the log of that pod."""
+        """Wait for the reply; raises NoLog or KubeError if it is not this pod's log."""
         reply = await self._first_word()
         if isinstance(reply, KubeError):
             raise reply
-        # After the reply: if the pod is there now, it was the one whose log this is.
+        # Check after the reply: if the pod still exists now, the log was that pod's.
         pod = await _pod_of(self._client, self._of)
         if reply is None or reply.code == 200:
             return
@@ -409,8 +424,10 @@ class _Request:
         raise self._client.problem(reply, self._what)
 
     async def _first_word(self) -> Reply | KubeError | None:
-        """None: nothing yet, as of a container that is followed and has printed nothing, or that
-        is not read any more."""
+        """Return the reply, or None if there is none yet.
+
+        That is so for a followed container that has printed nothing, or if nobody reads any more.
+        """
         try:
             async with asyncio.timeout(SILENT_AFTER_S if self._follow else None):
                 return await asyncio.shield(self._reply)
@@ -424,7 +441,7 @@ async def _told_to_end(stopping: asyncio.Event, grace: float) -> None:
 
 
 async def _pod_of(client: Client, of: ContainerRef) -> _LoggedPod:
-    """Raises PodLogGone and KubeError."""
+    """Read the pod. Raises PodLogGone and KubeError."""
     name = f"{of.namespace}/{of.pod}"
     try:
         reply = await client.call("GET", _path(of))
@@ -450,7 +467,7 @@ def _path(of: ContainerRef) -> str:
 
 
 def _parameters(container: str, options: LogOptions) -> dict[str, str]:
-    """The query of the request; what is not asked for is left out."""
+    """Return the query of the request, without options that are not set."""
     texts = {
         "container": container,
         "tailLines": options.tail,

@@ -1,8 +1,9 @@
-"""The event loop of the door, and what may block beside it.
+"""The door's event loop, and a way to run blocking work beside it.
 
-It is asyncio's own, at the same CPU a pod as uvloop. A process of Kant was once aborted inside
-libuv, most likely because a descriptor was closed that libuv was about to poll: it then ends the
-process (libuv 5130, which stays as it is), where asyncio carries on. Who closed it is not known.
+The loop is asyncio's own; it costs the same CPU per pod as uvloop. A process of Kant was once
+aborted inside libuv, most likely because a descriptor was closed that libuv was about to poll.
+libuv then aborts the process (libuv 5130, which stays as it is), whereas asyncio carries on. It is
+not known what closed the descriptor.
 """
 
 import asyncio
@@ -18,10 +19,13 @@ NAMED_WITHIN_S = 30.0
 
 
 class DoorLoop(asyncio.SelectorEventLoop):
-    """One whose end no name server holds up: asyncio's own waits for threads that look up names."""
+    """An event loop that can end without waiting for name servers.
+
+    asyncio's own waits for its threads that look up names.
+    """
 
     async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> Any:
-        """As socket.getaddrinfo; raises gaierror also where no answer comes."""
+        """Work as socket.getaddrinfo does; raises gaierror also if no answer comes."""
         try:
             return await aside(lambda: socket.getaddrinfo(host, port, **how), NAMED_WITHIN_S)
         except TimeoutError:
@@ -30,8 +34,10 @@ class DoorLoop(asyncio.SelectorEventLoop):
 
 
 async def aside(work: Callable[[], T], within_s: float) -> T:
-    """What may block, in a thread of its own that keeps no process and no event loop from ending.
-    Raises TimeoutError where it takes longer."""
+    """Run blocking work in its own thread, which keeps neither process nor event loop from ending.
+
+    Raises TimeoutError after `within_s` seconds.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

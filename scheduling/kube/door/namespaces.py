@@ -1,4 +1,4 @@
-"""Namespaces: those of Kant's pods, and what is known of all."""
+"""Namespaces: creating those of Kant's pods, and the facts of all."""
 
 from scheduling.kube.door.client import Client
 from scheduling.kube.seam import NamespaceFacts
@@ -10,8 +10,10 @@ def namespace_facts(raw: KubeNamespace) -> NamespaceFacts:
 
 
 async def ensure_namespace(client: Client, name: str) -> None:
-    """Make the namespace if there is none. Raises KubeError when the API server refuses, NoReply
-    when it does not answer."""
+    """Create the namespace if it does not exist.
+
+    Raises KubeError if the API server refuses, NoReply if it does not answer.
+    """
     reply = await client.call("GET", f"/api/v1/namespaces/{name}")
     if reply.code == 404:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

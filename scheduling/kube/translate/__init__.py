@@ -1,1 +1,1 @@
-"""Kubernetes objects and the facts of the engine, each made from the other."""
+"""Translation between Kubernetes objects and the engine's facts, both ways."""

@@ -1,7 +1,7 @@
-"""The required anti-affinity of pods that run: which pods they keep away, and how far.
+"""The required anti-affinity of running pods: which pods they keep away, and how far.
 
 Source: core/v1 PodAffinityTerm. kube-scheduler's filter InterPodAffinity honours such rules of
-pods that run, whoever bound them, for each pod that comes ("symmetry").
+running pods, whoever bound them, for each new pod ("symmetry").
 """
 
 import logging
@@ -27,7 +27,7 @@ class _AffinityRules(Struct, rename="camel"):
 
 
 def keeps_away(raw: KubePod) -> tuple[KeepsAway, ...]:
-    """The rules of a pod; () where it has none. Never raises: what cannot be read is logged."""
+    """Return the pod's rules, () = none. Never raises: what cannot be read is logged."""
     text = bytes(raw.spec.affinity)
     if b"podAntiAffinity" not in text:
         return ()

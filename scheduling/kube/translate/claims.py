@@ -1,4 +1,4 @@
-"""Which volume claims a pod mounts, and which claims for devices it names."""
+"""Which volume claims a pod mounts, and which device claims it names."""
 
 import logging
 from typing import Any
@@ -33,7 +33,7 @@ class _Volume(Struct, rename="camel"):
 
 
 def claims_of(raw: KubePod) -> tuple[str, ...]:
-    """As `names_of_claims`; what cannot be read is logged, and the pod refused if it waits."""
+    """As `names_of_claims`, but logs what cannot be read; a waiting pod is refused elsewhere."""
     try:
         return names_of_claims(raw)
     except ValueError as wrong:
@@ -43,8 +43,10 @@ def claims_of(raw: KubePod) -> tuple[str, ...]:
 
 
 def names_of_claims(raw: KubePod) -> tuple[str, ...]:
-    """Their names; that of an ephemeral volume is made for the pod, and named by both. Raises
-    ValueError."""
+    """Return the names of the volume claims that a pod mounts. Raises ValueError.
+
+    The claim of an ephemeral volume is named after the pod and the volume.
+    """
     text = bytes(raw.spec.volumes)
     if b"persistentVolumeClaim" not in text and b"ephemeral" not in text:
         return ()
@@ -59,8 +61,8 @@ def names_of_claims(raw: KubePod) -> tuple[str, ...]:
 
 
 def device_claims_of(raw: KubePod) -> tuple[PodClaim, ...]:
-    """As `names_of_device_claims`; what cannot be read is logged, and the pod refused if it
-    waits."""
+    """As `names_of_device_claims`, but logs what cannot be read; a waiting pod is refused
+    elsewhere."""
     try:
         return names_of_device_claims(raw)
     except ValueError as wrong:
@@ -70,12 +72,15 @@ def device_claims_of(raw: KubePod) -> tuple[PodClaim, ...]:
 
 
 def names_of_device_claims(raw: KubePod) -> tuple[PodClaim, ...]:
-    """The claims that it names. What was made of a template, its status says. Raises ValueError."""
+    """Return the device claims that a pod names. Raises ValueError.
+
+    The pod's status names the claims that were made from templates.
+    """
     if not bytes(raw.spec.resource_claims):
         return ()
     named = decoded(raw.spec.resource_claims, list[_PodClaim], [])
     told = decoded(raw.status.resource_claim_statuses, list[_PodClaimStatus], [])
-    # One without a name says that the pod needs none.
+    # An entry without a claim's name says that the pod needs none.
     made = {each.name: each.resource_claim_name or "" for each in told}
     return tuple(
         PodClaim(each.name, each.resource_claim_name)

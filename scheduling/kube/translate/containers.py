@@ -1,12 +1,12 @@
-"""Containers beside the program, rights and probes of own pods, as Kubernetes has them.
+"""Init containers, sidecars, security contexts and probes of Kant's own pods, as Kubernetes fields.
 
-What is given is as documents of jobs have it (`job_fields.containers`), without what is not said.
+The functions take what documents of jobs say (`job_fields.containers`), without unset fields.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Field of a document -> that of a pod's, and of a container's security context.
+# Field of a document -> field of the pod's or the container's security context.
 OF_POD = {
     "run_as_user": "runAsUser",
     "run_as_group": "runAsGroup",
@@ -28,7 +28,7 @@ OF_PROBE = {
 
 
 def pod_rights(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The security context of the pod; {} = nothing is said."""
+    """Return the security context of the pod; {} = nothing is set."""
     found = {name: given[field] for field, name in OF_POD.items() if field in given}
     if "seccomp" in given:
         found["seccompProfile"] = {"type": given["seccomp"]}
@@ -36,7 +36,7 @@ def pod_rights(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def container_rights(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The security context of each container; {} = nothing is said."""
+    """Return the security context of each container; {} = nothing is set."""
     found = {name: given[field] for field, name in OF_CONTAINER.items() if field in given}
     capabilities = {
         name: list(given[f"{name}_capabilities"])
@@ -47,7 +47,7 @@ def container_rights(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def probes_of(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The probes of a container by the names of their fields."""
+    """Return the probes of a container by field name."""
     return {f"{name}Probe": _probe(each) for name, each in given.items()}
 
 
@@ -63,7 +63,7 @@ def _probe(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def extra_container(given: Mapping[str, Any], env: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A container beside the program, without volumes and rights, which all share."""
+    """Return an extra container, without volumes and security context, which all share."""
     found: dict[str, Any] = {"name": given["name"], "image": given["image"]}
     if amounts := basic_amounts(given.get("cpu_milli", 0), given.get("memory_mib", 0)):
         found["resources"] = {"requests": amounts}
@@ -75,6 +75,6 @@ def extra_container(given: Mapping[str, Any], env: Sequence[Mapping[str, Any]]) 
 
 
 def basic_amounts(cpu_milli: int, memory_mib: int) -> dict[str, str]:
-    """Requests of CPU and memory; what is 0 is not asked for."""
+    """Return requests of CPU and memory; leave out what is 0."""
     amounts = {"cpu": f"{cpu_milli}m" if cpu_milli else "", "memory": f"{memory_mib}Mi"}
     return {name: text for name, text in amounts.items() if text and text != "0Mi"}

@@ -1,6 +1,6 @@
 """The GPUs and NICs of a node, made from their numbers.
 
-They are kept, so that thousands of equal nodes share one tuple.
+The tuples are cached, so that thousands of equal nodes share one.
 """
 
 from functools import lru_cache
@@ -12,7 +12,7 @@ from scheduling.engine.types import Device, Nic
 def devices_of(
     total: int, bad: tuple[int, ...], memory: int, ids: tuple[str, ...]
 ) -> tuple[Device, ...]:
-    """`total` GPUs of `memory` MiB each, half of them at each socket."""
+    """Return `total` GPUs of `memory` MiB each, spread evenly over the sockets."""
     return tuple(
         Device(
             index=i,
@@ -29,8 +29,10 @@ def devices_of(
 def nics_of(
     total: int, bad: tuple[int, ...], gpus: int, counts: tuple[tuple[str, int], ...] = ()
 ) -> tuple[Nic, ...]:
-    """`total` NICs, half of them at each socket of a node with so many GPUs. `counts`: of which
-    extended resource so many of them are, in this order; () = of none."""
+    """Return `total` NICs, spread evenly over the sockets of a node with `gpus` GPUs.
+
+    `counts`: how many of them belong to which extended resource, in this order; () = to none.
+    """
     halves = sockets(gpus)
     resources = [name for name, count in counts for _ in range(count)] or [""] * total
     return tuple(
@@ -40,6 +42,6 @@ def nics_of(
 
 
 def sockets(gpus: int) -> int:
-    """CPU sockets of a node with so many GPUs."""
-    # Servers with four GPUs or more have two sockets, half of the GPUs at each (HGX, DGX, PCIe).
+    """Return the number of CPU sockets of a node with this many GPUs."""
+    # Servers with four or more GPUs have two sockets with half of the GPUs each (HGX, DGX, PCIe).
     return 2 if gpus >= 4 else 1

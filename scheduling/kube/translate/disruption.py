@@ -1,4 +1,4 @@
-"""From a PodDisruptionBudget to what a scheduler must know: whose pods, and how many may go.
+"""Turns a PodDisruptionBudget into what a scheduler needs: which pods, and how many may go.
 
 Meaning of selectors and of `disruptionsAllowed`: meta/v1 LabelSelector and the policy/v1 reference.
 """
@@ -11,7 +11,7 @@ from scheduling.kube.translate.objects import KubeBudget
 
 
 def budget_facts(raw: KubeBudget) -> BudgetFacts:
-    """Until the disruption controller has seen the budget as it is, none may go."""
+    """Return the budget's facts; until its controller has seen the latest spec, no pod may go."""
     meta, status = raw.metadata, raw.status
     current = status.observed_generation >= meta.generation
     return BudgetFacts(
@@ -24,5 +24,5 @@ def budget_facts(raw: KubeBudget) -> BudgetFacts:
 
 
 def covers(budget: BudgetFacts, labels: Mapping[str, str]) -> bool:
-    """Whether a pod with these labels, in the budget's namespace, is protected by it."""
+    """Whether the budget protects a pod with these labels in its namespace."""
     return selects(budget.selector, labels)

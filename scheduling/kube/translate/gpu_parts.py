@@ -1,7 +1,7 @@
-"""GPUs that are handed out in parts: MIG slices, and replicas that share a GPU by turns or by MPS.
+"""GPUs handed out in parts: MIG slices, and replicas that share a GPU by time-slicing or MPS.
 
-What a node advertises as GPUs is told by its labels. Sources: labels of NVIDIA GPU feature
-discovery and the code that writes them, README of the NVIDIA device plugin, GKE documentation.
+A node's labels say what it advertises as GPUs. Sources: labels of NVIDIA GPU feature discovery and
+the code that writes them, README of the NVIDIA device plugin, GKE documentation.
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,20 @@ GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
 SHARED, INVALID = "-SHARED", "-MIG-INVALID"
 UNTIL_THEY_AGREE = "none is used until labels and status agree (is GPU feature discovery running?)"
 UNNAMED = "set renameByDefault of the device plugin to false"
-# Names of GPU models are as long as the values of labels.
+# Names of GPU models may be as long as label values.
 NAME_LENGTH = 63
 
 
 class Advertised(NamedTuple):
-    """What the labels of a node say of the GPUs that it advertises.
+    """What a node's labels say of the GPUs that it advertises.
 
-    `part`: what each of them is, as the end of its model's name: "-MIG-1g.10gb", "-SHARED", or
-    both; "" = a whole GPU. `per_counted`: how many are advertised for each that the label
-    `nvidia.com/gpu.count` counts, 0 = it counts others too. `elsewhere`: all are advertised by
-    other names than GPUs are, and this would make GPUs of them; "" = not all. `fault`: why none of
-    them must be used, "" = they may be.
+    - `part`: what each of them is, as the suffix of its model's name: "-MIG-1g.10gb", "-SHARED", or
+      both; "" = a whole GPU.
+    - `per_counted`: how many are advertised for each GPU that the label `nvidia.com/gpu.count`
+      counts, 0 = that label also counts other GPUs.
+    - `elsewhere`: all are advertised under resource names other than those of GPUs, and this
+      setting would change that; "" = not all are.
+    - `fault`: why none of them may be used, "" = they may.
     """
 
     part: str = ""
@@ -38,16 +40,16 @@ class Advertised(NamedTuple):
     fault: str = ""
 
     def model(self, name: str) -> str:
-        """The GPU model of the devices, where the GPUs that they are parts of have that name."""
+        """Return the devices' GPU model, given the name of the GPUs that they are parts of."""
         if name.endswith(self.part):
             return name
         return name[: NAME_LENGTH - len(self.part)] + self.part
 
     def doubt(self, resource: str, installed: int, expected: int, counted_by: str) -> str:
-        """Why the `installed` GPUs of `resource` must not be used, "" = they may be. `expected`:
-        how many there are by the label `counted_by` and by replicas, 0 = that is not told.
+        """Say why the `installed` GPUs of `resource` must not be used, "" = they may.
 
-        While GPUs are cut or shared anew, labels and status tell of it one after the other.
+        `expected`: their number by the label `counted_by` and by replicas, 0 = unknown. While GPUs
+        are being repartitioned, labels and status change one after the other.
         """
         if self.fault:
             return self.fault
@@ -62,7 +64,7 @@ class Advertised(NamedTuple):
                 "be parts of GPUs; none is used until GPU feature discovery, or a label that "
                 "label_map.gpu_count names, says how many there are"
             )
-        fewer = installed < expected and not self.part  # of whole GPUs some may be missing
+        fewer = installed < expected and not self.part  # some whole GPUs may be missing
         if expected and installed and installed != expected and not fewer:
             times = f" times {REPLICAS}" if self.per_counted > 1 else ""
             return (
@@ -73,7 +75,7 @@ class Advertised(NamedTuple):
 
 
 def advertised(labels: Mapping[str, str]) -> Advertised:
-    """Never raises: a label that cannot be read says nothing."""
+    """Read a node's labels. Never raises: a label that cannot be read says nothing."""
     found = PART_OF_GPU.search(labels.get(PRODUCT, ""))
     part = found[0] if found else ""
     if part == INVALID:
@@ -85,7 +87,7 @@ def advertised(labels: Mapping[str, str]) -> Advertised:
         return Advertised(part, fault=text)
     on_gke = _on_gke(labels)
     if on_gke:
-        # Feature discovery does not know of it: what it counts, if it is there, are the GPUs.
+        # Feature discovery does not know GKE's partitions: it counts whole GPUs, if it runs.
         return Advertised(part or on_gke, per_counted=0)
     text = labels.get(REPLICAS, "")
     replicas = int(text) if text.isdecimal() else 1
@@ -93,7 +95,7 @@ def advertised(labels: Mapping[str, str]) -> Advertised:
     is_shared = part.endswith(SHARED)
     renamed = replicas > 1 and not is_shared
     if strategy == "mixed":
-        # GPUs that are cut are counted too; where none has replicas, not even one, all are cut.
+        # The label counts partitioned GPUs, too. If none has even one replica, all are partitioned.
         cut = "use MIG strategy single" if replicas == 0 else ""
         return Advertised(part, per_counted=0, elsewhere=UNNAMED if renamed else cut)
     if renamed:
@@ -109,7 +111,7 @@ def advertised(labels: Mapping[str, str]) -> Advertised:
 
 
 def is_part(resource: str) -> bool:
-    """Whether it is the name of an extended resource for parts of GPUs."""
+    """Whether an extended resource of this name stands for parts of GPUs."""
     return resource.startswith("nvidia.com/mig-") or resource == "nvidia.com/gpu.shared"
 
 

@@ -1,4 +1,4 @@
-"""Whether a node may get pods: its conditions, what watches over it, its taints."""
+"""Whether a node may get pods: its conditions, its health monitors, its taints."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ SENTINEL = "dgxc.nvidia.com/nvsentinel-state"
 # Kant's own pods tolerate these (manifests.py), so they keep none of them away.
 TOLERATED = frozenset({"kant.io/managed", *GPU_RESOURCES})
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
-# The node controller's taints of a node whose kubelet does not answer.
+# The node controller's taints on a node whose kubelet does not answer.
 DEAD = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
 SENTINEL_FINE = frozenset({"", "remediation-succeeded"})
 # Conditions of the kubelet and of node-problem-detector that forbid new pods while True …
@@ -37,8 +37,10 @@ WORRYING = frozenset(
 def is_schedulable(
     raw: KubeNode, labels: Mapping[str, str], facts: dict[str, Sourced], problems: list[str]
 ) -> bool:
-    """Whether any pod may come to the node. Why, or why not, becomes `facts["health"]`; what only
-    warns is added to `problems`."""
+    """Whether the node may get any pod at all.
+
+    The reason, either way, becomes `facts["health"]`; mere warnings are added to `problems`.
+    """
     conditions = {each.type: each for each in raw.status.conditions}
     for each in raw.status.conditions:
         if each.type in WORRYING and each.status == "True":
@@ -51,7 +53,7 @@ def is_schedulable(
 def _fault(
     raw: KubeNode, labels: Mapping[str, str], conditions: Mapping[str, str]
 ) -> Sourced | None:
-    """Why no pod may come here (taints are judged against each pod by the engine)."""
+    """Say why no pod may come here. The engine checks taints for each pod separately."""
     if raw.metadata.deletion_timestamp:
         return Sourced("being deleted", "metadata.deletionTimestamp")
     if raw.spec.unschedulable:
@@ -68,8 +70,10 @@ def _fault(
 
 
 def taints_of(raw: KubeNode) -> dict[Taint, float | None]:
-    """Those that keep pods away which do not tolerate them, Kant's own too, and since when they
-    stand there, in seconds since the epoch; None = they do not say."""
+    """Return the taints that keep away pods, even Kant's, that do not tolerate them.
+
+    Values: since when, in seconds since the epoch; None = the taint does not say.
+    """
     return {
         Taint(taint.key, taint.value, taint.effect): seconds_of(taint.time_added)
         for taint in raw.spec.taints

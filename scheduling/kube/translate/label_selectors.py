@@ -1,4 +1,4 @@
-"""Which objects a label selector means (meta/v1 LabelSelector)."""
+"""Which objects a label selector selects (meta/v1 LabelSelector)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,7 +7,7 @@ from scheduling.kube.translate.objects import LabelSelector
 
 
 def requirements(selector: LabelSelector | None) -> tuple[Requirement, ...] | None:
-    """All that labels have to meet; () = any labels do, None = none do."""
+    """Return all requirements that labels have to meet; () = any labels match, None = none do."""
     if selector is None:
         return None
     equal = [Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()]
@@ -16,7 +16,7 @@ def requirements(selector: LabelSelector | None) -> tuple[Requirement, ...] | No
 
 
 def selects(wanted: Iterable[Requirement] | None, labels: Mapping[str, str]) -> bool:
-    """Whether an object with these labels is meant."""
+    """Whether an object with these labels meets all requirements."""
     return wanted is not None and all(_meets(each, labels) for each in wanted)
 
 
@@ -28,5 +28,5 @@ def _meets(wanted: Requirement, labels: Mapping[str, str]) -> bool:
             return labels.get(wanted.key) not in wanted.values
         case "Exists":
             return wanted.key in labels
-        case _:  # DoesNotExist, the only other that `objects` decodes
+        case _:  # DoesNotExist, the only other operator that `objects` decodes
             return wanted.key not in labels

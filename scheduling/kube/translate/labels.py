@@ -1,7 +1,7 @@
-"""The label table: from which label, annotation or field each fact about a node is read.
+"""The label table: the label, annotation or field from which each fact about a node is read.
 
-The first source that is present wins. An operator overrides a row by `Cluster.label_map`:
-{"leaf": "example.com/rack"} or a list of labels, tried in order. Sources of the default rows:
+The first source that is present wins. An operator overrides a row in `Cluster.label_map`: {"leaf":
+"example.com/rack"}, or a list of labels that are tried in order. Sources of the default rows:
 NVIDIA GPU feature discovery, topograph (new and old names), CoreWeave, OCI, EKS and GKE
 documentation, the AMD node labeller.
 """
@@ -38,14 +38,14 @@ def _as_it_is(value: str, _: Labels) -> str:
 
 
 class LabelSource(NamedTuple):
-    """A label, and what its value means; `read` gives "" for a value that says nothing."""
+    """A label and how to read its value; `read` returns "" if the value says nothing."""
 
     label: str
     read: Callable[[str, Labels], str] = _as_it_is
 
 
 def reads_as_it_is(source: LabelSource) -> bool:
-    """Whether the fact is the value of the label itself."""
+    """Whether the fact is the label's value, unchanged."""
     return source.read is _as_it_is
 
 
@@ -59,7 +59,7 @@ def _by_instance(value: str, _: Labels) -> str:
 
 
 def _eks_layer(above_nearest: int) -> Callable[[str, Labels], str]:
-    # EKS numbers its layers from the top; the last present one is the nearest.
+    # EKS numbers its layers from the top; the last one present is the nearest.
     def read(_: str, labels: Labels) -> str:
         present = [labels[key] for key in EKS_LAYERS if labels.get(key)]
         return present[above_nearest] if above_nearest < len(present) else ""
@@ -104,7 +104,7 @@ TABLE: dict[str, tuple[LabelSource, ...]] = {
     ),
     "hyper_node": (
         LabelSource("accelerator.topograph.run/domain"),
-        # <ClusterUUID>.<CliqueID>: a rack, and the partition of it within which GPUs are joined.
+        # <ClusterUUID>.<CliqueID>: a rack, and the partition of it whose GPUs are joined.
         LabelSource("nvidia.com/gpu.clique"),
         LabelSource("network.topology.nvidia.com/accelerator"),
         LabelSource("ds.coreweave.com/nvlink.domain"),
@@ -115,8 +115,8 @@ TABLE: dict[str, tuple[LabelSource, ...]] = {
     "link_model": (LabelSource("kant.io/link-model"),),
 }
 
-# Values of these labels are unique in a cluster, so one value has one parent; others only number
-# the groups inside their parent.
+# Values of these labels are unique in a cluster, so each has one parent. Values of other labels
+# only number the groups inside their parent.
 UNIQUE = frozenset(
     f"{family}/{tier}"
     for family, tiers in {
@@ -126,7 +126,7 @@ UNIQUE = frozenset(
     for tier in tiers
 )
 
-# Two names of one fact; where both are present they must agree.
+# Pairs of names for one fact; if both are present they must agree.
 SYNONYMS = (
     ("fabric.topograph.run/tier-0", "network.topology.nvidia.com/leaf"),
     ("fabric.topograph.run/tier-1", "network.topology.nvidia.com/spine"),
@@ -148,14 +148,14 @@ class WrongRow(ValueError):
 
 
 def is_label_key(text: str) -> bool:
-    """Whether Kubernetes takes it for the key of a label."""
+    """Whether the text is a valid Kubernetes label key."""
     return bool(_LABEL_KEY.fullmatch(text))
 
 
 def label_table(label_map: Mapping[str, Any]) -> dict[str, tuple[LabelSource, ...]]:
-    """The default table with an operator's rows instead of its own.
+    """Return the default table, with the operator's rows replacing its own.
 
-    Raises WrongRow for an unknown fact, or a value that is no label key.
+    Raises WrongRow for an unknown fact or an invalid label key.
     """
     table = dict(TABLE)
     for fact, given in label_map.items():
@@ -173,7 +173,7 @@ def label_table(label_map: Mapping[str, Any]) -> dict[str, tuple[LabelSource, ..
 
 
 def read_fact(sources: tuple[LabelSource, ...], labels: Labels) -> Sourced | None:
-    """The first present source's value, and its label."""
+    """Return the value of the first source that is present, with its label."""
     for source in sources:
         raw = labels.get(source.label)
         if raw:

@@ -27,58 +27,59 @@ TENANT = "kant.io/tenant"
 ATTEMPT = "kant.io/attempt"
 POD_SET = "kant.io/pod-set"
 ORDINAL = "kant.io/ordinal"
-# On a pod that is to be seen by autoscalers only: the job for one of whose pods it stands, and what
-# it was made of.
+# On a stand-in, a pod for autoscalers only: the job whose pod it stands in for, and what it was
+# made of.
 STANDS_IN_FOR = "kant.io/stands-in-for"
 MADE_OF = "kant.io/made-of"
-# On a ProvisioningRequest: the job for whose pods it is.
+# On a ProvisioningRequest: the job that its nodes are for.
 PROVISIONS_FOR = "kant.io/provisions-for"
-# Labels by which Kant knows the pods that it made.
+# Labels by which Kant recognises the pods that it made.
 IDENTITY = frozenset({JOB, ATTEMPT, POD_SET, ORDINAL})
 DEVICES = "kant.io/devices"
 DEVICE_MILLI = "kant.io/milli"
 NICS = "kant.io/nics"
 
-# A pod that is to be told before it is deleted finds its annotations there, one a line.
+# Where a pod that is warned before its deletion finds its annotations, one per line.
 TOLD_AT = "/etc/kant"
 SHM_AT = "/dev/shm"
 OWN_VOLUMES = {"kant": TOLD_AT, "shm": SHM_AT}
 
-# The container of the program.
+# The container that runs the program.
 MAIN = "main"
 
-# What a volume is made of -> its field in Kubernetes, and the one in that which names it.
+# What a volume is made of -> its Kubernetes field, and the field inside that names the source.
 VOLUME_SOURCES = {
     "persistent_volume_claim": ("persistentVolumeClaim", "claimName"),
     "config_map": ("configMap", "name"),
     "secret": ("secret", "secretName"),
 }
 
-# Pod names may be longer, but a host name is made of them.
+# Pod names may be longer, but host names are made from them.
 NAME_LIMIT = 63
-# In place of an attempt in the name of a pod that stands in for one of a job.
+# Replaces the attempt in the name of a stand-in.
 WAITS = "waits"
 POD_SET_LIMIT = 20
-# In the name of a ProvisioningRequest; its templates have its name and two digits more.
+# In the name of a ProvisioningRequest; its templates have that name and two more digits.
 NODES = "nodes"
 TEMPLATE_ROOM = 3
 _PROVISIONING = re.compile(rf"-[0-9a-f]{{8}}-{NODES}-[0-9a-f]{{6}}-[0-9]+$")
 _ILLEGAL = re.compile(r"[^a-z0-9-]+")
 
-# Where torch and what is built like it meet; each pod has an address of its own.
+# Where torch and similar frameworks meet; each pod has its own address.
 MASTER_PORT = "29500"
 
 
 class PodSettings(Struct, frozen=True, kw_only=True):
-    """What the pods of a pod set use of their namespace, all of it by name.
+    """What a pod set's pods use from their namespace, all of it by name.
 
-    `shm_mib`: size of /dev/shm in MiB, 0 = as the node gives it. `volumes`: mappings of `name`,
-    `mount_path`, `read_only` and one of VOLUME_SOURCES. `env_from_secrets`: variable → `secret`
-    and `key`. `device_claims`: name → `template`, or `device_class`, `count` and `selectors`;
-    only the names stand in the pod, for which the claims are made. `security_context`,
-    `init_containers`, `sidecars`, `probes`: as documents of jobs have them
-    (`job_fields.containers`), without what is not said; of a security context what `restricted`
-    stands for too.
+    - `shm_mib`: size of /dev/shm in MiB, 0 = the node's default.
+    - `volumes`: mappings of `name`, `mount_path`, `read_only` and one of VOLUME_SOURCES.
+    - `env_from_secrets`: variable → `secret` and `key`.
+    - `device_claims`: name → `template`, or `device_class`, `count` and `selectors`. The pod
+      contains only the names; the claims are made for them.
+    - `security_context`, `init_containers`, `sidecars`, `probes`: as in documents of jobs
+      (`job_fields.containers`), without unset fields; in a security context, `restricted` is
+      expanded to the fields that it stands for.
     """
 
     service_account: str = ""
@@ -97,10 +98,11 @@ class PodSettings(Struct, frozen=True, kw_only=True):
 
 
 class Gang(Struct, frozen=True, kw_only=True):
-    """What the pods of one pod set are told of the others of their job.
+    """What the pods of one pod set are told of the other pods of their job.
 
-    `first_rank`: the rank of ordinal 0, by the order of the pod sets; ordinals rise along the
-    topology. `world_size`: pods that the job asks for. `head`: host name of the pod of rank 0.
+    `first_rank`: the rank of ordinal 0; pod sets are ranked in their order, and ordinals follow the
+    topology. `world_size`: number of pods that the job asks for. `head`: host name of the pod with
+    rank 0.
     """
 
     job_name: str
@@ -111,12 +113,14 @@ class Gang(Struct, frozen=True, kw_only=True):
 
 
 class PodTemplate(Struct, frozen=True, kw_only=True):
-    """What the pods of one pod set of one attempt have in common.
+    """What the pods of one pod set and one attempt have in common.
 
-    `gpus`, `cpu_milli`, `memory_mib`, `extended`: per pod. `gpu_resource`: the resource that the
-    node advertises whole GPUs as, "" = not known, the most usual one. `pod_set` is the index.
-    `is_told`: its annotations can be read inside, in the file `annotations` of TOLD_AT. `gang`:
-    None where the job has one pod only.
+    - `gpus`, `cpu_milli`, `memory_mib`, `extended`: per pod.
+    - `gpu_resource`: the resource as which the node advertises whole GPUs, "" = unknown, use the
+      most common one.
+    - `pod_set`: the index.
+    - `is_told`: its containers can read its annotations, in the file `annotations` of TOLD_AT.
+    - `gang`: None if the job has only one pod.
     """
 
     namespace: str
@@ -144,9 +148,11 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
 def pod_name(
     job_name: str, job_id: str, attempt: int | str, pod_set: int, pod_set_name: str, ordinal: int
 ) -> str:
-    """`{job}-{8 hex of the job's id}-{attempt}-{pod set}-{ordinal}`, a legal name of ≤ 63
-    characters; a pod set's name of more than 20 is cut and followed by its index, the job's name
-    is cut to what is left, what makes it unique never is."""
+    """Return `{job}-{8 hex of the job's id}-{attempt}-{pod set}-{ordinal}`, at most 63 characters.
+
+    A pod set's name of more than 20 characters is cut and followed by its index. The job's name is
+    cut to the room left. The parts that make the name unique are never cut.
+    """
     middle = _middle(job_id, attempt)
     end = host_name(pod_set, pod_set_name, ordinal)
     room = NAME_LIMIT - len(middle) - len(end)
@@ -154,12 +160,12 @@ def pod_name(
 
 
 def name_of_claim(pod: str, name: str) -> str:
-    """Of the ResourceClaim that is made for a pod of Kant's by the name that it has in the pod."""
+    """Return the name of the ResourceClaim for a claim that Kant's pod calls `name`."""
     return f"{pod}-{name}"
 
 
 def is_made(name: str, labels: Mapping[str, str]) -> bool:
-    """Whether Kant gives a pod of this name these labels, by what of the name they tell."""
+    """Whether a pod of this name with these labels is one that Kant made."""
     if not labels.keys() >= IDENTITY:
         return False
     middle, ordinal = _middle(labels[JOB], labels[ATTEMPT]), labels[ORDINAL]
@@ -167,7 +173,7 @@ def is_made(name: str, labels: Mapping[str, str]) -> bool:
 
 
 def is_stand_in(name: str, labels: Mapping[str, str]) -> bool:
-    """Whether Kant gives these labels to a pod of this name that stands in for one of a job."""
+    """Whether a pod of this name with these labels is a stand-in that Kant made."""
     if not labels.keys() >= {STANDS_IN_FOR, POD_SET, ORDINAL}:
         return False
     middle = _middle(labels[STANDS_IN_FOR], WAITS)
@@ -175,21 +181,22 @@ def is_stand_in(name: str, labels: Mapping[str, str]) -> bool:
 
 
 def provisioning_name(job_name: str, job_id: str, digest: str, number: int) -> str:
-    """`{job}-{8 hex of the job's id}-nodes-{6 hex of the digest}-{number}`, cut as `pod_name`."""
+    """Return `{job}-{8 hex of the job's id}-nodes-{6 hex of the digest}-{number}`, cut as
+    `pod_name`."""
     end = f"{_middle(job_id, NODES)}{digest[:6]}-{number}"
     room = NAME_LIMIT - TEMPLATE_ROOM - len(end)
     return f"{_legal(job_name)[:room].strip('-') or 'job'}{end}"
 
 
 def provisioning_number(name: str, job_id: str) -> int:
-    """The number in the name of a ProvisioningRequest for the job; 0 = Kant gives it no such
-    name."""
+    """Return the number in a ProvisioningRequest's name; 0 = not a name that Kant gives for this
+    job."""
     ours = is_provisioning_name(name) and _middle(job_id, NODES) in name
     return int(name.rpartition("-")[2]) if ours else 0
 
 
 def is_provisioning_name(name: str) -> bool:
-    """Whether Kant gives ProvisioningRequests such names."""
+    """Whether Kant gives such names to ProvisioningRequests."""
     return _PROVISIONING.search(name) is not None
 
 
@@ -198,25 +205,31 @@ def _middle(job_id: str, attempt: int | str) -> str:
 
 
 def host_name(pod_set: int, pod_set_name: str, ordinal: int) -> str:
-    """`{pod set}-{ordinal}`, the same in every attempt and unique in the job; a pod set's name of
-    more than 20 characters is cut and followed by its index."""
+    """Return `{pod set}-{ordinal}`, the same in each attempt and unique in the job.
+
+    A pod set's name of more than 20 characters is cut and followed by its index.
+    """
     whole = _legal(pod_set_name) or "pods"
-    # With its index a cut name is longer than any that is not cut, and so never the same.
+    # With its index a cut name is longer than any uncut name, so the two never clash.
     set_name = f"{whole[:POD_SET_LIMIT]}-{pod_set}" if len(whole) > POD_SET_LIMIT else whole
     return f"{set_name}-{ordinal}"
 
 
 def subdomain(job_id: str) -> str:
-    """What comes after the host name in the address of a pod of the job; a Service has to begin
-    with a letter."""
+    """Return the part after the host name in the addresses of a job's pods.
+
+    Names of Services have to begin with a letter.
+    """
     return f"job-{job_id}"
 
 
 def pod_manifest(
     template: PodTemplate, name: str, ordinal: int, milli: int = MILLI
 ) -> dict[str, Any]:
-    """The pod of that name and ordinal. `milli` of its GPU where it gets a fraction (1000 = whole
-    GPUs)."""
+    """Return the pod of this name and ordinal.
+
+    `milli`: how much of its GPU it gets (1000 = whole GPUs).
+    """
     container: dict[str, Any] = {
         "name": MAIN,
         "image": template.image,
@@ -269,7 +282,7 @@ def pod_manifest(
     if settings.priority_class:
         spec["priorityClassName"] = settings.priority_class
     if settings.host_network:
-        # Else it would ask the resolver of the node, which knows no Service.
+        # With the default policy it would ask the node's resolver, which knows no Services.
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     return {
         "apiVersion": "v1",
@@ -292,9 +305,11 @@ def pod_manifest(
 def stand_in_manifest(
     template: PodTemplate, name: str, ordinal: int, milli: int = MILLI
 ) -> dict[str, Any]:
-    """A pod that asks for what that of `pod_manifest` does and is none of the job: no Service finds
-    it, and no disruption budget counts it. Kubernetes makes its claims of their templates; if
-    one has none, it has no claims."""
+    """Return a stand-in: a pod with the requests of `pod_manifest` that is not part of the job.
+
+    No Service selects it and no disruption budget counts it. Kubernetes makes its device claims
+    from their templates; if one has no template, the stand-in has no claims.
+    """
     claims = template.settings.device_claims
     if not all("template" in of for of in claims.values()):
         claims = {}
@@ -318,14 +333,16 @@ def stand_in_manifest(
 
 
 def digest_of(manifest: Mapping[str, Any]) -> str:
-    """Another one for another manifest."""
+    """Return a digest that differs for different manifests."""
     text = json.dumps(manifest, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def service_manifest(namespace: str, job_id: str, tenant: str) -> dict[str, Any]:
-    """The Service that gives the pods of a job their addresses, also before they are ready: they
-    look for each other to become so."""
+    """Return the Service that gives the pods of a job their addresses.
+
+    It also publishes pods that are not ready: they need each other to become ready.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -345,7 +362,7 @@ def service_manifest(namespace: str, job_id: str, tenant: str) -> dict[str, Any]
 def own_labels(
     job_id: str, tenant: str, attempt: int, pod_set: int, ordinal: int
 ) -> dict[str, str]:
-    """The labels that say which pod of which attempt of which job it is."""
+    """Return the labels that say which pod of which attempt of which job this is."""
     return {
         JOB: job_id,
         TENANT: tenant,
@@ -358,7 +375,7 @@ def own_labels(
 def binding_annotations(
     devices: Sequence[int], milli: int, nics: Sequence[int] = ()
 ) -> dict[str, str]:
-    """The device choice as it travels with the Binding into the pod."""
+    """Return the device choice as annotations, which travel with the Binding into the pod."""
     if not devices:
         return {}
     chosen = {DEVICES: json.dumps(list(devices)), DEVICE_MILLI: str(milli)}
@@ -370,9 +387,9 @@ def binding_annotations(
 def bound_devices(
     annotations: Mapping[str, str],
 ) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
-    """The device choice that `binding_annotations` wrote: devices, milli of each, NICs.
+    """Return the device choice that `binding_annotations` wrote: devices, milli of each, NICs.
 
-    Raises ValueError for what it has not written.
+    Raises ValueError for anything that it did not write.
     """
     if DEVICES not in annotations:
         return (), MILLI, ()
@@ -390,7 +407,10 @@ def _indices(annotations: Mapping[str, str], name: str) -> tuple[int, ...]:
 
 
 def _env(template: PodTemplate, ordinal: int) -> list[dict[str, Any]]:
-    """Kant's own first: what the user sets may refer to them, as $(KANT_RANK), or replace them."""
+    """Return the environment, Kant's own variables first.
+
+    The user's variables may refer to those, as $(KANT_RANK), or replace them.
+    """
     told = {} if template.gang is None else _told_of_gang(template, template.gang, ordinal)
     secrets = template.settings.env_from_secrets
     own = [(n, v) for n, v in told.items() if n not in template.env and n not in secrets]
@@ -418,7 +438,7 @@ def _told_of_gang(template: PodTemplate, gang: Gang, ordinal: int) -> dict[str, 
 
 
 def _volumes(template: PodTemplate) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each volume of the pod, and where the container mounts it."""
+    """Return each volume of the pod with its mount in the container."""
     made = []
     if template.is_told:
         field = {"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}
@@ -437,7 +457,7 @@ def _volume(volume: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     field, reference = VOLUME_SOURCES[kind]
     source = {reference: volume[kind]}
     if read_only and kind == "persistent_volume_claim":
-        source["readOnly"] = True  # some storage lets many nodes in only as readers
+        source["readOnly"] = True  # some storage lets several nodes mount it only read-only
     mount = {"name": name, "mountPath": volume["mount_path"], "readOnly": read_only}
     return {"name": name, field: source}, mount
 
@@ -448,13 +468,13 @@ def _resources(template: PodTemplate, milli: int) -> dict[str, dict[str, str]]:
         template.cpu_milli - sum(each.get("cpu_milli", 0) for each in beside),
         template.memory_mib - sum(each.get("memory_mib", 0) for each in beside),
     )
-    # Kubernetes asks requests and limits of extended resources to be equal.
+    # Kubernetes requires equal requests and limits for extended resources.
     extended = {
         name: f"{amount}Mi" if is_space(name) else str(amount)
         for name, amount in template.extended.items()
         if amount
     }
-    # Beyond a limit of its disk space a pod is evicted; what it asks for is none.
+    # A pod that exceeds a limit on disk space is evicted, so set only the request.
     if disk := extended.pop(DISK, ""):
         amounts[DISK] = disk
     if template.gpus and milli < MILLI:
@@ -466,7 +486,7 @@ def _resources(template: PodTemplate, milli: int) -> dict[str, dict[str, str]]:
 
 def _own_tolerations() -> list[dict[str, str]]:
     own = [{"key": key, "operator": "Exists"} for key in sorted(TOLERATED)]
-    # How long they stay where nothing answers is for Kant alone to say (session.pods.node_loss).
+    # Only Kant decides how long they stay on a node that does not answer (session.pods.node_loss).
     return own + [{"key": k, "operator": "Exists", "effect": "NoExecute"} for k in sorted(DEAD)]
 
 

@@ -1,5 +1,8 @@
-"""Nodes that an autoscaler may add to a cluster: what its node groups can still give, as nodes that
-take no pods because they are not there yet (docs/decisions/0080)."""
+"""Nodes that an autoscaler may add to a cluster.
+
+What its node groups can still provide appears as nodes that take no pods, because they do not exist
+yet (docs/decisions/0080).
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,9 +20,12 @@ NOT_THERE = "not there yet"
 
 
 class NodeGroup(NamedTuple):
-    """`example`: a node of the group that is not there. `labels`: which all of its nodes have; with
-    the GPU model and the number of GPUs they say which nodes are of the group. `by_model`: the
-    label that tells the model, {} of nodes without GPUs."""
+    """A node group of an autoscaler; `most`: the largest number of its nodes.
+
+    `example`: one of its nodes, not yet existing. `labels`: those that all its nodes have; with the
+    GPU model and the number of GPUs they identify nodes of the group. `by_model`: the label that
+    gives the model, {} for nodes without GPUs.
+    """
 
     name: str
     most: int
@@ -28,8 +34,10 @@ class NodeGroup(NamedTuple):
     example: Node
 
     def has(self, node: Node) -> bool:
-        """Whether the node is of the group, and has told what pods may ask for: while it registers
-        it holds less than it will."""
+        """Whether the node is in the group and has reported its resources.
+
+        While a node registers it reports less than it will have.
+        """
         mine = self.example
         if not (node.cpu_milli and node.memory_mib):
             return False
@@ -38,15 +46,14 @@ class NodeGroup(NamedTuple):
 
     @property
     def term(self) -> NodeTerm:
-        """What of a node says that it is of the group, where pods do not say which GPUs they
-        want."""
+        """The node affinity term that selects the group for pods that do not name a GPU model."""
         marks = self.labels or self.by_model
         return tuple(NodeExpression(key, "In", (it,)) for key, it in sorted(marks.items()))
 
     def to_come(self, there: int) -> Iterator[Node]:
-        """The nodes that it may still get when it has so many."""
+        """Yield the nodes that the group may still get when it already has `there`."""
         for number in range(1, self.most - there + 1):
-            # No node that is there can have such a name.
+            # No existing node can have such a name.
             name = f"{self.name}/{number}"
             labels = {**self.example.labels, HOSTNAME: name}
             yield replace(self.example, name=name, labels=labels)
@@ -55,13 +62,16 @@ class NodeGroup(NamedTuple):
 def groups_of(
     document: Mapping[str, Mapping[str, Any]], label_map: Mapping[str, Any]
 ) -> tuple[NodeGroup, ...]:
-    """The groups of a cluster, of its `node_groups` (checked by services/clusters/node_groups.py).
-    Raises WrongRow for a row of `label_map` that cannot be used."""
+    """Return a cluster's groups from its `node_groups`.
+
+    Those were checked by services/clusters/node_groups.py. Raises WrongRow for a row
+    of `label_map` that cannot be used.
+    """
     return tuple(_group(name, document[name], label_map) for name in sorted(document))
 
 
 def nodes_to_come(groups: Iterable[NodeGroup], there: Iterable[Node]) -> dict[str, Node]:
-    """By name, what the groups may still give a cluster that has these nodes."""
+    """Return, by name, the nodes that the groups may still add to a cluster with these nodes."""
     groups = tuple(groups)
     if not groups:
         return {}
@@ -74,7 +84,7 @@ def nodes_to_come(groups: Iterable[NodeGroup], there: Iterable[Node]) -> dict[st
 
 
 def _group(name: str, given: Mapping[str, Any], label_map: Mapping[str, Any]) -> NodeGroup:
-    """Labels and amounts are read as those of a node that is there."""
+    """Make a group; labels and amounts are read as those of an existing node."""
     labels = dict(given.get("labels", {}))
     model, gpus = given.get("gpu_type", ""), given.get("gpus", 0)
     amounts = {

@@ -1,7 +1,7 @@
-"""Which nodes a pod may be on, and would rather be on: the fields of a pod's spec, and the engine's
-rules. All that is said of nodes is read and written here alone.
+"""Which nodes a pod may use or prefers: the fields of a pod's spec, and the engine's rules.
 
-Sources: core/v1 PodSpec (nodeSelector, affinity.nodeAffinity, tolerations, os).
+Only this module reads and writes node rules of pods. Sources: core/v1 PodSpec (nodeSelector,
+affinity.nodeAffinity, tolerations, os).
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ from scheduling.kube.translate.objects import PodSpec, decoded
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 SYSTEM, WINDOWS = "kubernetes.io/os", "windows"
-# Where each of the rules stands in a pod.
+# Where each of the rules is written in a pod.
 PLACES_IN_POD = {
     "node_selector": "spec.nodeSelector",
     "node_affinity": f"spec.affinity.nodeAffinity.{REQUIRED}",
@@ -54,12 +54,12 @@ class _Affinity(Struct, rename="camel"):
 
 
 def rules_of(spec: PodSpec) -> NodeRules:
-    """What a pod says of the nodes that it may be on. Raises ValueError."""
+    """Return the pod's node rules. Raises ValueError."""
     affinity = _affinity(spec)
     return NodeRules(
         node_selector=decoded(spec.node_selector, dict[str, str], {}),
         node_affinity=both(node_terms(affinity.required), _system(spec)),
-        # What is tolerated for a while only is no reason to be placed there.
+        # A taint that is tolerated only for a while is no reason to place the pod there.
         tolerations=tuple(
             Toleration(t.key, t.operator or "Equal", t.value, t.effect)
             for t in decoded(spec.tolerations, list[_Toleration], [])
@@ -69,7 +69,7 @@ def rules_of(spec: PodSpec) -> NodeRules:
 
 
 def rules_in_pod(rules: NodeRules) -> dict[str, Any]:
-    """The fields of a pod's spec that say the same; `tolerations` is always among them."""
+    """Return the rules as fields of a pod's spec; `tolerations` is always among them."""
     spec: dict[str, Any] = {"tolerations": [_written(each) for each in rules.tolerations]}
     if rules.node_selector:
         spec["nodeSelector"] = dict(rules.node_selector)
@@ -80,7 +80,7 @@ def rules_in_pod(rules: NodeRules) -> dict[str, Any]:
 
 
 def wishes_of(spec: PodSpec) -> tuple[NodeWish, ...]:
-    """The nodes that a pod would rather be on. Raises ValueError."""
+    """Return the node preferences of a pod. Raises ValueError."""
     wishes = ((w.weight, node_term(w.preference)) for w in _affinity(spec).preferred or ())
     return tuple(NodeWish(weight, term) for weight, term in wishes if term)
 
@@ -96,7 +96,10 @@ def _written(toleration: Toleration) -> dict[str, str]:
 
 
 def _system(spec: PodSpec) -> tuple[NodeTerm, ...]:
-    """A kubelet of another system rejects the pod. Only those of Windows surely have the label."""
+    """Return the terms for the pod's operating system; other kubelets reject the pod.
+
+    Only Windows nodes are sure to have the label.
+    """
     name = spec.os.name if spec.os is not None else ""
     if not name:
         return ()

@@ -1,4 +1,4 @@
-"""Node selectors of Kubernetes, as pods and volumes have them, and terms of the engine."""
+"""Kubernetes node selectors of pods and volumes, and the engine's terms."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,18 +21,18 @@ class NodeSelectorTerm(Struct, gc=False, rename="camel"):
 
 
 class NodeSelector(Struct, gc=False, rename="camel"):
-    """core/v1 NodeSelector: of its terms any has to match, of a term's expressions all."""
+    """core/v1 NodeSelector: any of its terms has to match; in a term, all expressions."""
 
     node_selector_terms: list[NodeSelectorTerm] = msgspec.field(default_factory=list)
 
 
 def node_terms(selector: NodeSelector | None) -> tuple[NodeTerm, ...]:
-    """The terms of the selector; () where there is none."""
+    """Return the terms of the selector; () if there is none."""
     return tuple(map(node_term, selector.node_selector_terms)) if selector is not None else ()
 
 
 def node_term(term: NodeSelectorTerm) -> NodeTerm:
-    """What a term asks of a node; () where it says nothing."""
+    """Return what a term requires of a node; () if it says nothing."""
     return tuple(
         NodeExpression(e.key, e.operator, tuple(e.values or ()), of_name)
         for part, of_name in ((term.match_expressions, False), (term.match_fields, True))
@@ -41,7 +41,7 @@ def node_term(term: NodeSelectorTerm) -> NodeTerm:
 
 
 def node_selector(terms: Iterable[NodeTerm]) -> dict[str, Any]:
-    """The core/v1 NodeSelector of these terms."""
+    """Return the core/v1 NodeSelector of these terms."""
     found = []
     for term in terms:
         parts: dict[str, list[dict[str, Any]]] = {}
