@@ -1,6 +1,6 @@
-"""Follows the objects by which other schedulers know the network, where a cluster has them.
+"""Follows the objects in which other schedulers describe the network, if a cluster has them.
 
-They are hints: where Kant may not read them, that is told, and the cluster's label table counts.
+They are hints: if Kant may not read them, it says so and relies on the cluster's label table.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from scheduling.kube.translate.texts import storable
 
 logger = logging.getLogger(__name__)
 
-TOGETHER_S = 0.2  # changes of objects come together for so long: each moves many nodes
+TOGETHER_S = 0.2  # seconds to collect changes of these objects: each change moves many nodes
 FORBIDDEN = 403
 
 
@@ -52,9 +52,12 @@ def _kind(plural: str, group: str, *versions: str, type: type = KubeTopology) ->
 
 
 class NetworkWatch:
-    """`nodes`: the known nodes by name, whose facts it changes where they are elsewhere than
-    before, and then gives to `moved`. `named`: is told what others mean by levels. `report`: how
-    the connection does. All in the event loop of the gateway."""
+    """Keeps the places of nodes, and the names of network levels, up to date.
+
+    `nodes`: the known nodes by name; facts of nodes whose place changes are replaced there and
+    passed to `moved`. `named`: gets the names that others use for levels. `report`: gets the state
+    of the connection. All of it runs in the gateway's event loop.
+    """
 
     def __init__(
         self,
@@ -68,14 +71,14 @@ class NetworkWatch:
         named: Callable[[LevelNames], None],
         report: Callable[[str, KubeError | None], None],
     ) -> None:
-        self.remarks = ""  # for operators: what they should know of it
+        self.remarks = ""  # what operators should know of the network
         self._label_map = label_map
         self._translator = translator
         self._nodes = nodes
         self._moved = moved
         self._named = named
         self._report = report
-        self._denied: dict[str, str] = {}  # by kind
+        self._denied: dict[str, str] = {}  # errors of kinds that Kant may not read
         self._soon: asyncio.TimerHandle | None = None
         self._network: Network = network_of(label_map, ())
         self._topologies: dict[str, TopologyFacts] = {}
@@ -97,7 +100,7 @@ class NetworkWatch:
 
     @property
     def kinds(self) -> list[str]:
-        """Words for what it follows."""
+        """The names, for messages, of the kinds that it follows."""
         return [reflector.kind.plural for reflector in self.reflectors]
 
     def _follow(
@@ -144,7 +147,8 @@ class NetworkWatch:
             )
         )
 
-    # --- nodes one by one -------------------------------------------------------------------------
+    # --- nodes one by one
+    # ---------------------------------------------------------------------------
     def _zones_seen(self, facts: ZoneFacts) -> None:
         self._zones[facts.name] = facts
         self._place(facts.name)
@@ -154,16 +158,17 @@ class NetworkWatch:
             self._place(facts.name)
 
     def _place(self, name: str) -> None:
-        """Tell anew what is known of a node, if it is another one now."""
+        """Look up the node's place again and pass the node on if it changed."""
         nodes = self._nodes()
         before = nodes.get(name)
         if before is not None and (now := self._translator.placed_anew(before)) != before:
             nodes[name] = now
             self._moved(now)
 
-    # --- what they say together -------------------------------------------------------------------
+    # --- all objects together
+    # -----------------------------------------------------------------------
     def node_news(self) -> None:
-        """A node may be the first, or was the last, with a label that is a level."""
+        """Look again: a node may be the first, or was the last, with a label that is a level."""
         if self._network.rows:
             self._look_soon()
 
@@ -173,7 +178,7 @@ class NetworkWatch:
             self._soon = loop.call_later(TOGETHER_S, self.look)
 
     def look(self) -> None:
-        """Take what the objects say by now for the nodes, and for the words of others."""
+        """Apply what the objects say now to the nodes and to the names of levels."""
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None

@@ -1,8 +1,8 @@
-"""What waiting pods belong to: their owners and groups, read where a pod needs them, and followed.
+"""The owners and groups of waiting pods: read once a pod needs them, then followed.
 
-The first pod that names an object of some kind starts a watch of that kind, in all namespaces; none
-is asked for before. So each object is read once, whatever number of pods it has, and a change of it
-is news of its waiting pods. What cannot be read is told on the pods, and read as soon as it can.
+The first pod that names an object of some kind starts a watch of that kind, in all namespaces; no
+kind is watched before. So each object is read once, however many pods it has, and a change of it is
+news of its waiting pods. If an object cannot be read, its pods say so until it can.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from scheduling.kube.workloads.registry import RULES, Unknown, workload_of
 
 logger = logging.getLogger(__name__)
 
-# The watches of pods and of their owners are two streams: a pod may be seen first.
+# Pods and owners come in separate watches, so a pod may be seen before its owner.
 COMES_WITHIN_S = 3.0
 READING, UNREADABLE, GONE = "ReadingOwner", "OwnerUnreadable", "OwnerGone"
-GONE_FOR_SURE = float("-inf")  # since when, of one that was seen to be deleted
-# Of pod templates nothing matters here but how many pods there are.
+GONE_FOR_SURE = float("-inf")  # in `_missed`, for an object whose deletion was seen
+# Of pod templates only the number of pods matters here.
 LEFT_OUT = frozenset({"containers", "initContainers", "volumes", "affinity", "managedFields"})
 
 
 class KubeOwner(Struct, gc=False, rename="camel"):
-    """Any object: what it is for Kubernetes, and what it says."""
+    """An object of any kind: its metadata, spec and status."""
 
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: dict[str, Any] | None = None
@@ -80,8 +80,11 @@ def _slim(value: Any) -> Any:
 
 
 class Owners:
-    """`tell` is called with a pod when it, or what it belongs to, is news; `spawn` has the work of
-    a watch done. All in the event loop of the gateway."""
+    """Finds what each waiting pod belongs to.
+
+    `tell` is called with a pod if the pod, or what it belongs to, changed. `spawn` runs the
+    coroutine of a watch. All of it runs in the gateway's event loop.
+    """
 
     def __init__(
         self,
@@ -97,16 +100,16 @@ class Owners:
         self._tell = tell
         self._spawn = spawn
         self._names = names
-        self._pods: dict[str, PodFacts] = {}  # that wait, as told
-        self._named: dict[str, set[tuple[_Key, _Object]]] = {}  # objects that pods name, by uid
+        self._pods: dict[str, PodFacts] = {}  # waiting pods, as last passed to `tell`
+        self._named: dict[str, set[tuple[_Key, _Object]]] = {}  # objects that pods name, by pod uid
         self._naming: dict[tuple[_Key, _Object], set[str]] = defaultdict(set)
         self._watches: dict[_Key, Reflector[OwnerFacts]] = {}
         self._objects: dict[_Key, dict[_Object, OwnerFacts]] = defaultdict(dict)
         self._troubles: dict[_Key, KubeError] = {}
-        self._missed: dict[tuple[_Key, _Object], float] = {}  # since when
+        self._missed: dict[tuple[_Key, _Object], float] = {}  # since when they are missing
 
     def seen(self, pod: PodFacts) -> None:
-        """The watch of pods has news of this one."""
+        """Take in a pod that the pod watch reported."""
         if pod.plain is None or pod.deleting:
             self.gone(pod.uid)
             self._tell(pod)
@@ -114,19 +117,19 @@ class Owners:
             self._judge(pod, news=True)
 
     def gone(self, uid: str) -> None:
-        """The pod waits no longer."""
+        """Forget the pod: it no longer waits."""
         if self._pods.pop(uid, None) is not None:
             for which in self._named.pop(uid, ()):
                 self._forget(which, uid)
 
     def levels_are(self, names: LevelNames) -> None:
-        """Others mean this by levels of the network from now on."""
+        """Use these names of network levels from now on."""
         before, self._names = self._names, names
         for pod in list(self._pods.values()) if before != names else ():
             self._judge(pod)
 
     def _forget(self, which: tuple[_Key, _Object], uid: str) -> None:
-        """The pod names the object no longer."""
+        """Note that the pod no longer names the object."""
         self._naming[which].discard(uid)
         if not self._naming[which]:
             del self._naming[which]
@@ -141,7 +144,7 @@ class Owners:
             key = reference.api_version, reference.kind
             which = key, (pod.namespace, reference.name)
             named.add(which)
-            # It is named before it is looked for: whatever becomes known is told.
+            # Register the pod before the search, so that it hears of whatever becomes known.
             self._naming[which].add(pod.uid)
             return self._find(reference, which)
 
@@ -158,7 +161,7 @@ class Owners:
             self._tell(now)
 
     def _find(self, reference: Reference, which: tuple[_Key, _Object]) -> Found:
-        """Raises Unknown."""
+        """Return the object that the reference names. Raises Unknown."""
         key, (namespace, name) = which
         what = f"{reference.kind} {namespace}/{name}"
         watch = self._watches.get(key) or self._watch(reference)
@@ -236,7 +239,7 @@ class Owners:
         return watch
 
     async def _run(self, watch: Reflector[OwnerFacts], api_version: str, plural: str) -> None:
-        """Follow what is served: pods may name their group without a version of it."""
+        """Follow the served version: pods may name their group without a version."""
         try:
             version = await self._versions.of(api_version)
         except (KubeError, NoReply) as unknown:
@@ -246,7 +249,7 @@ class Owners:
         await watch.run()
 
     def _again(self, which: tuple[_Key, _Object]) -> None:
-        """Judge the pods that name this object, which is news."""
+        """Judge the pods that name this object again: it has news."""
         for uid in sorted(self._naming.get(which, ())):
             if (pod := self._pods.get(uid)) is not None:
                 self._judge(pod)

@@ -1,4 +1,4 @@
-"""Connections to one server, kept open from request to request."""
+"""Connections to one server, kept open from one request to the next."""
 
 import asyncio
 import os
@@ -15,21 +15,21 @@ from urllib.parse import urlsplit
 from scheduling.kube.door.http import BUFFER, AnswerHead, Connection, Unanswered
 
 CONNECT_TIMEOUT_S = 5.0
-IDLE_S = 60.0  # connections that nobody used for so long are closed
-# Of the words of a server that refuses; a Status has some hundred bytes.
+IDLE_S = 60.0  # connections unused for this many seconds are closed
+# Limits on the body of a refusal; a Status has some hundred bytes.
 REFUSAL_WITHIN_S, REFUSAL_BYTES = 10.0, 64 << 10
 
 
 class Unreachable(Exception):
-    """No connection was made: the request was surely not sent."""
+    """No connection was made, so the request was certainly not sent."""
 
 
 class Untrusted(Unreachable):
-    """What answered could not prove by TLS that it is the server."""
+    """The peer could not prove by TLS that it is the server."""
 
 
 def header_lines(values: Mapping[str, str]) -> str:
-    """Headers of requests, to be prepared once for many. Raises ValueError."""
+    """Return the header lines of a request; prepared once for many requests. Raises ValueError."""
     for name, value in values.items():
         if not value.isprintable():
             raise ValueError(f"header {name} has a character that it must not have")
@@ -37,9 +37,9 @@ def header_lines(values: Mapping[str, str]) -> str:
 
 
 class HttpAnswer:
-    """An answer that began to arrive. Whoever gets it reads it, and closes it.
+    """An answer that has begun to arrive; its receiver reads and closes it.
 
-    `silence`: no pause in it may last more seconds, None = any may.
+    `silence`: the longest pause in it, in seconds; None = no limit.
     """
 
     def __init__(
@@ -53,23 +53,27 @@ class HttpAnswer:
         self._pool, self._connection, self._silence = pool, connection, silence
 
     async def piece(self, most: int = 0) -> bytes:
-        """What has come of the body, at most so many bytes (0 = all of it); b"" at its end. Raises
-        Broken, and TimeoutError."""
+        """Return what has arrived of the body, at most `most` bytes (0 = all); b"" at its end.
+
+        Raises Broken and TimeoutError.
+        """
         if self._connection.has_piece:
             return await self._connection.piece(most)
         async with asyncio.timeout(self._silence):
             return await self._connection.piece(most)
 
     async def read(self) -> bytes:
-        """The rest of the body; raises as `piece`."""
+        """Return the rest of the body; raises as `piece` does."""
         pieces = []
         while piece := await self.piece():
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def refusal(self) -> bytes:
-        """What a server says that refuses: as much of the rest of the body as comes in a while.
-        A word that never ends must not be waited for. Raises Broken."""
+        """Return the body of a refusal, as far as it arrives in REFUSAL_WITHIN_S. Raises Broken.
+
+        A body that never ends must not hold up the caller.
+        """
         pieces: list[bytes] = []
         left = REFUSAL_BYTES
         with suppress(TimeoutError):
@@ -80,16 +84,16 @@ class HttpAnswer:
         return b"".join(pieces)
 
     def close(self) -> None:
-        """The connection is kept where the whole answer was read."""
+        """Give the connection back; it is kept if the whole answer was read."""
         self._pool.give_back(self._connection)
 
 
 class ConnectionPool:
-    """As many connections as there are requests under way. Lives on one event loop.
+    """A pool with one connection per request under way. Lives on one event loop.
 
-    `server`: its address, perhaps with a path before all others. `tls`: None = none. `tls_name`:
-    the name on its certificate, None = that of the host. `heard` is told when the server sent
-    something, by the monotonic clock.
+    `server`: its address, which may include a path prefix. `tls`: None = no TLS. `tls_name`: the
+    name on its certificate, None = the host's. `heard` is called with the monotonic time whenever
+    the server sends something.
     """
 
     def __init__(
@@ -107,9 +111,9 @@ class ConnectionPool:
         self._tls_name = (tls_name or self._host) if tls is not None else None
         self._path = address.path
         self._host_line = f"Host: {address.netloc.rpartition('@')[2]}\r\n"
-        self._idle: deque[Connection] = deque()  # those used last at the end
+        self._idle: deque[Connection] = deque()  # most recently used last
         self._busy: set[Connection] = set()
-        self._answers = ""  # the address that answered last
+        self._answers = ""  # the address that last answered
         self._is_retired = False
 
     async def ask(
@@ -123,13 +127,13 @@ class ConnectionPool:
         buffer: int = BUFFER,
         silence: float | None = None,
     ) -> HttpAnswer:
-        """Send a request and wait until its answer begins, or, with `whole`, until all of it is
-        there; else at most `buffer` bytes of it are taken in ahead of whoever reads it. `headers`:
-        of `header_lines`.
+        """Send a request and wait for the head of its answer, or for all of it with `whole`.
 
-        A GET is sent again where a connection that was kept turns out to be closed. Raises
-        Unreachable, Broken, and TimeoutError after `silence`; ValueError where there can be no such
-        request.
+        Without `whole`, at most `buffer` bytes of the body are read ahead of the caller. `headers`:
+        from `header_lines`.
+
+        A GET is sent again if a kept connection turns out to be closed. Raises Unreachable, Broken,
+        TimeoutError after `silence` seconds, and ValueError for an invalid request.
         """
         if " " in path or not (path.isascii() and path.isprintable()):
             raise ValueError(f"{path!r} is no path of a request")
@@ -157,7 +161,7 @@ class ConnectionPool:
             connection = await self._connected()
 
     def give_back(self, connection: Connection) -> None:
-        """Whatever became of its request; it is kept where another one may follow."""
+        """Take back a connection after any request; keep it if another request can follow."""
         self._busy.discard(connection)
         now = time.monotonic()
         if self._is_retired or not connection.can_be_kept:
@@ -169,13 +173,13 @@ class ConnectionPool:
             self._idle.popleft().close()
 
     def retire(self) -> None:
-        """Keep no connection any more; requests that are under way go on."""
+        """Keep no more connections; requests under way go on."""
         self._is_retired = True
         while self._idle:
             self._idle.pop().close()
 
     def close(self) -> None:
-        """End everything."""
+        """Close all connections, also those in use."""
         self.retire()
         for connection in self._busy:
             connection.close()
@@ -190,7 +194,7 @@ class ConnectionPool:
         return None
 
     async def _connected(self) -> Connection:
-        """Addresses are tried one after the other, first the one that answered last."""
+        """Connect; try one address after another, the one that last answered first."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CONNECT_TIMEOUT_S
         try:
@@ -204,7 +208,7 @@ class ConnectionPool:
         addresses.sort(key=lambda address: address != self._answers)
         failed = Unreachable(f"{self._host} has no address")
         for tried, address in enumerate(addresses):
-            # A part of the time for each: one of them may be where nothing answers at all.
+            # Divide the time among them: one address may not answer at all.
             within = (deadline - loop.time()) / (len(addresses) - tried)
             try:
                 async with asyncio.timeout(within):
@@ -235,14 +239,14 @@ _TOO_SLOW = f"it does not answer within {CONNECT_TIMEOUT_S:.0f} s"
 
 
 def _why(error: OSError) -> str:
-    """In words of the system: an event loop's own say less."""
+    """Return the operating system's wording: an event loop's own says less."""
     if isinstance(error, socket.gaierror) or not error.errno:
         return error.strerror or str(error)
     return os.strerror(error.errno)
 
 
 def _keep_alive(made: Any) -> None:
-    """Have a connection find out within half a minute that its peer is gone without a word."""
+    """Make the connection notice within half a minute that its peer vanished silently."""
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", 15),

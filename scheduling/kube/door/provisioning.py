@@ -1,4 +1,5 @@
-"""ProvisioningRequests of the Cluster Autoscaler: read, made and deleted with their PodTemplates.
+"""ProvisioningRequests of the Cluster Autoscaler: read, created, and deleted with their
+PodTemplates.
 
 Sources: cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go, and the
 proposal provisioning-request.md beside it.
@@ -33,9 +34,9 @@ from scheduling.kube.translate.objects import Meta, encode
 from scheduling.kube.translate.texts import seconds_of, storable
 
 VERSION = "autoscaling.x-k8s.io/v1"
-# Of a pod that is there: what is its own, and what a template may not have.
+# Fields of an existing pod that belong to it alone, or that a template must not have.
 _OF_ONE_POD = ("nodeName", "schedulingGates", "ephemeralContainers", "hostname", "schedulingGroup")
-# The conditions that tell, the last word first.
+# Conditions that carry the answer, the most recent possible one first.
 _ANSWERS = {
     "Failed": NodesAnswer.FAILED,
     "CapacityRevoked": NodesAnswer.REVOKED,
@@ -83,17 +84,17 @@ _any = msgspec.json.Decoder(dict[str, Any])
 
 
 def provisioning_facts(raw: KubeProvisioningRequest) -> ProvisioningFacts:
-    """What there is of it; `job` is empty where Kant did not make it."""
+    """Return the request's facts; `job` is empty if Kant did not make it."""
     meta = raw.metadata
     job = meta.labels.get(PROVISIONS_FOR, "")
     number = provisioning_number(meta.name, job) if job else 0
     true = {each.type: each for each in raw.status.conditions if each.status == "True"}
     last = next((name for name in _ANSWERS if name in true), "")
     said = true.get(last, _TimedCondition())
-    # Of one that is not provisioned yet, why not.
+    # If it is not provisioned yet, say why not.
     unmet = (c.message for c in raw.status.conditions if c.type == "Provisioned")
     message = next(unmet, "") if last in ("", "Accepted") else said.message
-    # Others may make such an object; they do not get templates deleted that are none of it.
+    # Anybody may create such an object; it must not make Kant delete unrelated templates.
     templates = (each.pod_template_ref.name for each in raw.spec.pod_sets)
     return ProvisioningFacts(
         namespace=meta.namespace,
@@ -111,8 +112,8 @@ def provisioning_facts(raw: KubeProvisioningRequest) -> ProvisioningFacts:
 
 
 def not_served(error: KubeError) -> str:
-    """Why there are no ProvisioningRequests, and what helps; "" = it is not known whether there
-    are."""
+    """Say why there are no ProvisioningRequests, with a remedy; "" = unknown whether there are
+    any."""
     if error.code == HTTPStatus.NOT_FOUND:
         return (
             f"the cluster does not serve ProvisioningRequest of {VERSION}; install its "
@@ -122,8 +123,11 @@ def not_served(error: KubeError) -> str:
 
 
 class ProvisioningCalls:
-    """Makes and deletes them at one API server. `settled` carries out one request, `created_in` one
-    that makes something in a namespace, which it makes first where there is none."""
+    """Creates and deletes ProvisioningRequests at one API server.
+
+    `settled` carries out one request; `created_in` carries out a creation in a namespace, and first
+    creates that namespace if it is missing.
+    """
 
     def __init__(self, client: Client, settled: Settled, created_in: CreatedIn) -> None:
         self._client = client
@@ -131,8 +135,7 @@ class ProvisioningCalls:
         self._created_in = created_in
 
     async def create(self, effect: CreateProvisioning) -> CallOutcome:
-        """DONE with the uid once there is such a request; GONE where a pod is gone that it would
-        have been made like."""
+        """Create it: DONE, with its uid, once it exists; GONE if a pod to copy is gone."""
         names = [f"{effect.name}-{index}" for index in range(len(effect.pods))]
         outcome, made = CallOutcome(Result.DONE), []
         for name, pods in zip(names, effect.pods, strict=True):
@@ -162,17 +165,17 @@ class ProvisioningCalls:
         return outcome
 
     async def delete(self, effect: DeleteProvisioning) -> CallOutcome:
-        """DONE when it is deleted, GONE when there was nothing (left) to delete."""
+        """Delete it: DONE once it is deleted, GONE if nothing was (left) to delete."""
         path = f"{_requests(effect.namespace)}/{effect.name}"
         outcome = await self._settled(_is_there(path, effect.uid))
         if outcome.result is not Result.DONE:
             return outcome
-        # Before it: while it is there, whoever is interrupted finds what is left.
+        # Templates first: after an interruption, the request still says what is left to delete.
         await self._delete_templates(effect.namespace, effect.templates)
         return await self._settled(self._delete(path, effect.uid))
 
     async def _read(self, effect: CreateProvisioning, pod: str) -> Mapping[str, Any] | CallOutcome:
-        """The manifest of a pod of this name."""
+        """Return the manifest of the pod of this name."""
         found: list[dict[str, Any]] = []
 
         def settle(reply: Reply) -> CallOutcome | None:
@@ -186,7 +189,10 @@ class ProvisioningCalls:
         return found[0] if found else outcome
 
     def _create(self, path: str, body: Mapping[str, Any]) -> Request:
-        """DONE with the uid when it is there; one of its name was made of the same."""
+        """Create an object: DONE, with its uid, once it exists.
+
+        An object of the same name and job was made from the same body.
+        """
         meta = body["metadata"]
 
         def settle(reply: Reply) -> CallOutcome | None:
@@ -228,7 +234,7 @@ class ProvisioningCalls:
             await self._settled(self._delete(f"{_templates(namespace)}/{name}"))
 
     async def _own(self, effect: CreateProvisioning, names: list[str], uid: str) -> None:
-        """Templates go with their request, whoever deletes it."""
+        """Make the request own its templates: they are deleted with it, whoever deletes it."""
         owner = {"apiVersion": VERSION, "kind": "ProvisioningRequest", "name": effect.name}
         patch = encode({"metadata": {"ownerReferences": [{**owner, "uid": uid}]}})
 
@@ -243,7 +249,7 @@ class ProvisioningCalls:
 
 
 def _is_there(path: str, uid: str) -> Request:
-    """DONE when that incarnation is there, else GONE."""
+    """Check that this incarnation exists: DONE if so, otherwise GONE."""
 
     def settle(reply: Reply) -> CallOutcome | None:
         if reply.code != HTTPStatus.OK:

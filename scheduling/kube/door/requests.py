@@ -1,7 +1,7 @@
-"""A request that acts on an object: what is sent, what its reply means, and how to look.
+"""A request that acts on an object: what to send, what its reply means, how to look at the object.
 
-`settle` reads a reply, `look` reads the object itself when a reply left the question open. Both
-give the outcome, or None: from `settle` it means "look", from `look` it means "send again".
+`settle` judges a reply; `look` reads the object itself if the reply left the outcome open. Both
+return the outcome or None, which from `settle` means "look" and from `look` means "send again".
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ class Request(Struct, frozen=True):
 
 
 class LookRefused(Exception):
-    """Looking was refused."""
+    """The API server refused to show the object."""
 
     def __init__(self, reply: Reply, outcome: CallOutcome) -> None:
         super().__init__(outcome.message)
@@ -50,8 +50,11 @@ Look = Callable[[], Awaitable[CallOutcome | None]]
 def looking(
     client: Client, path: str, read: Callable[[bytes], Seen], judge: Judge[Seen], what: str
 ) -> Look:
-    """How to look at one object of the API: `judge` gets it as `read`, None where there is none.
-    Looking raises Refusal, and NoReply where the answer is neither."""
+    """Return a function that looks at one object: `judge` gets it from `read`, None if there is
+    none.
+
+    It raises LookRefused if it is refused, and NoReply if the reply says neither.
+    """
 
     async def look() -> CallOutcome | None:
         reply = await client.call("GET", path)
@@ -69,14 +72,14 @@ def looking(
 
 # --- what replies say -----------------------------------------------------------------------------
 def refused(reply: Reply) -> CallOutcome | None:
-    """REFUSED for a 4xx that no retry and no look can help."""
+    """Return REFUSED for a 4xx that neither a retry nor a look can help."""
     if 400 <= reply.code < 500 and reply.code not in (408, 409, 429):
         return CallOutcome(Result.REFUSED, code=reply.code, message=reply.status.message)
     return None
 
 
 def refused_to_create(reply: Reply) -> CallOutcome | None:
-    """As `refused`. A namespace that is going is waited for: it is made anew when it is gone."""
+    """As `refused`, but wait for a terminating namespace: it is created again once it is gone."""
     if reply.code == 403 and "being terminated" in reply.status.message:
         return None
     return refused(reply)
@@ -89,6 +92,6 @@ def gone_or_refused(reply: Reply, uid: str) -> CallOutcome | None:
 
 
 def names_uid(reply: Reply) -> bool:
-    """A patch that names another uid than the object has is "invalid", not a conflict."""
+    """Whether the uid was wrong: such a patch is answered as "invalid", not as a conflict."""
     details = reply.status.details
     return details is not None and any(cause.field == "metadata.uid" for cause in details.causes)

@@ -1,7 +1,7 @@
-"""The headless Services by which the pods of a job find each other: read, made and deleted.
+"""The headless Services by which a job's pods find each other: read, created and deleted.
 
-A DNS server of the cluster gives each pod with a host name and this Service as its subdomain an
-address. Source: Kubernetes, "DNS for Services and Pods".
+A cluster's DNS server gives an address to each pod with a host name and this Service as its
+subdomain. Source: Kubernetes, "DNS for Services and Pods".
 """
 
 import re
@@ -28,7 +28,7 @@ _service = msgspec.json.Decoder(KubeService)
 
 
 def service_facts(raw: KubeService) -> ServiceFacts:
-    """`job` is empty for a Service that Kant did not make."""
+    """Return the Service's facts; `job` is empty if Kant did not make it."""
     meta = raw.metadata
     job = meta.labels.get(JOB, "")
     ours = bool(JOB_ID.fullmatch(job)) and meta.name == subdomain(job)
@@ -36,13 +36,13 @@ def service_facts(raw: KubeService) -> ServiceFacts:
 
 
 class ServiceRequests:
-    """Builds the requests of one API server."""
+    """Builds requests about Services for one API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def create(self, effect: CreateService) -> Request:
-        """DONE with the uid once there is such a Service for that job."""
+        """Create it: DONE, with its uid, once the job has such a Service."""
 
         def settle(reply: Reply) -> CallOutcome | None:
             if reply.code == 201:
@@ -62,7 +62,7 @@ class ServiceRequests:
         return Request("POST", path, encode(effect.manifest), settle, look)
 
     def delete(self, effect: DeleteService) -> Request:
-        """DONE when it is deleted, GONE when there was nothing (left) to delete."""
+        """Delete it: DONE once it is deleted, GONE if nothing was (left) to delete."""
 
         def settle(reply: Reply) -> CallOutcome | None:
             if reply.code in (200, 202):

@@ -1,7 +1,7 @@
-"""Sending one request until it is known how it ended.
+"""Sending one request until its outcome is known.
 
-A reply that leaves open whether the request was carried out (429, 5xx, a time-out, a broken
-connection, a conflict) is resolved by reading the pod before anything is sent again.
+A reply may leave open whether the request was carried out: 429, 5xx, a time-out, a broken
+connection, a conflict. Then the object is read before anything is sent again.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from scheduling.kube.seam import CallOutcome, KubeError, Result
 BUDGET_S = 30.0
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 5.0
-# An API server that has just started refuses everybody until it has read its own roles.
+# An API server that has just started refuses everybody until it has loaded its roles.
 RIGHTS_WITHIN_S = 10.0
 STARTING_PAUSE_S = 0.5
 
 
 class _Run(Struct):
-    """Where one request stands. `unsure`: an earlier attempt may have been carried out."""
+    """The progress of one request. `unsure`: an earlier attempt may have been carried out."""
 
     started: float
     deadline: float
@@ -38,7 +38,7 @@ class _Run(Struct):
         self.code, self.reason, self.asked = code, reason, asked
 
     def next_pause(self) -> float:
-        # A conflict is looked at without delay; only one that stays unexplained is waited on.
+        # After a conflict, look at once; wait only if it stays unexplained.
         at_once = self.code == 409 and self.pause == FIRST_PAUSE_S
         wait = 0.0 if at_once else max(self.asked, self.pause * random.uniform(0.5, 1.5))
         self.pause = min(self.pause * 2, LAST_PAUSE_S)
@@ -46,7 +46,7 @@ class _Run(Struct):
 
 
 class Settler:
-    """Settles requests at one API server; what one learns of its health serves the others."""
+    """Settles requests at one API server; all share what one learns of the server's health."""
 
     def __init__(self, client: Client) -> None:
         self.fence = float("inf")  # monotonic time after which nothing more is sent
@@ -55,8 +55,10 @@ class Settler:
         self._refused_since = 0.0  # when the account was first refused, 0 = it is not
 
     async def settled(self, request: Request) -> CallOutcome:
-        """The outcome; FAILED when it is still open after BUDGET_S, or at once while the server
-        has long been out of reach."""
+        """Send the request until its outcome is known; FAILED if it is unknown after BUDGET_S.
+
+        FAILED after one attempt while the server is known to be unreachable.
+        """
         now = time.monotonic()
         run = _Run(now, now + BUDGET_S if self._reachable else now)
         while True:
@@ -106,7 +108,7 @@ class Settler:
         return outcome
 
     def _bears(self, reply: Reply, run: _Run) -> bool:
-        """Whether the account is refused, but perhaps only because the server is starting."""
+        """Whether to bear a refusal of the account, since the server may just be starting."""
         if not _refuses_account(reply):
             self._refused_since = 0.0
             return False
@@ -120,5 +122,6 @@ class Settler:
 
 
 def _refuses_account(reply: Reply) -> bool:
-    """401, or the 403 of missing rights (admission, such as a ResourceQuota, says 403 too)."""
+    """Whether it is a 401 or the 403 of missing rights; admission, as by a ResourceQuota, says 403
+    too."""
     return reply.code == 401 or (reply.code == 403 and " cannot " in reply.status.message)

@@ -1,8 +1,8 @@
-"""Volumes of pods: which nodes can mount them, how many, and for which node one is to be made.
+"""Volumes of pods: which nodes can mount them, how many, and which node one is to be made for.
 
 Sources: Kubernetes, "Storage Classes" (volume binding mode, allowed topologies), core/v1
-PersistentVolumeSpec (nodeAffinity), storage/v1 CSINode, CSIDriver and CSIStorageCapacity, and what
-the plugins VolumeBinding, VolumeRestrictions and NodeVolumeLimits of kube-scheduler do.
+PersistentVolumeSpec (nodeAffinity), storage/v1 CSINode, CSIDriver and CSIStorageCapacity, and
+kube-scheduler's plugins VolumeBinding, VolumeRestrictions and NodeVolumeLimits.
 """
 
 import math
@@ -41,7 +41,7 @@ from scheduling.kube.translate.quantities import Amount, parse
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 SOLE = "ReadWriteOncePod"
-# Kinds of volumes, and provisioners, that Kubernetes has handed to CSI drivers.
+# In-tree volume kinds and provisioners, which Kubernetes has migrated to CSI drivers.
 IN_TREE = {
     "aws_elastic_block_store": "ebs.csi.aws.com",
     "gce_persistent_disk": "pd.csi.storage.gke.io",
@@ -56,7 +56,7 @@ PROVISIONERS = {
     "kubernetes.io/cinder": "cinder.csi.openstack.org",
     "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
 }
-# Labels of volumes that also say where they are, with several values as "a__b".
+# Volume labels that also limit where a volume is; several values are written "a__b".
 ZONES = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 _claim = msgspec.json.Decoder(KubeClaim)
@@ -80,11 +80,15 @@ def claim_facts(raw: KubeClaim) -> ClaimFacts:
 
 
 class ClaimReader:
-    """Facts of claims, one after the other as they are seen: who takes a node away again may be so
-    fast that of both news only the last is read."""
+    """Reads claims and counts how often a selected node was withdrawn.
+
+    A withdrawal may follow so fast that only the last of two changes is seen.
+    """
 
     def __init__(self) -> None:
-        self._selected: dict[str, tuple[str, int]] = {}  # node and how often refused, by uid
+        self._selected: dict[
+            str, tuple[str, int]
+        ] = {}  # by uid: the node, and how often it was refused
 
     def __call__(self, raw: KubeClaim) -> ClaimFacts:
         facts = claim_facts(raw)
@@ -109,7 +113,7 @@ def volume_facts(raw: KubeVolume) -> VolumeFacts:
 
 
 def _driver(spec: VolumeSpec) -> tuple[str, str]:
-    """Its CSI driver, and by what that knows the volume."""
+    """Return its CSI driver, and the driver's name for the volume."""
     if spec.csi is not None:
         return spec.csi.driver, spec.csi.volume_handle
     of: InTreeVolume | None
@@ -120,7 +124,7 @@ def _driver(spec: VolumeSpec) -> tuple[str, str]:
 
 
 def _bytes(amount: Amount) -> int:
-    """0 where it cannot be read: the API server has taken it."""
+    """Return the amount in bytes; 0 if it cannot be read (the API server accepted it)."""
     try:
         return math.ceil(parse(amount))
     except ValueError:
@@ -159,7 +163,7 @@ def csi_driver_facts(raw: KubeCsiDriver) -> CsiDriverFacts:
 
 
 def capacity_facts(raw: KubeCapacity) -> CapacityFacts:
-    """Of one that names no nodes, as kube-scheduler has it, there are none."""
+    """Return its facts; as in kube-scheduler, one without a node topology applies to no node."""
     wanted = requirements(raw.node_topology)
     term = tuple(NodeExpression(each.key, each.operator, each.values) for each in wanted or ())
     most = raw.capacity if raw.maximum_volume_size is None else raw.maximum_volume_size
@@ -172,13 +176,14 @@ def capacity_facts(raw: KubeCapacity) -> CapacityFacts:
 
 
 class ClaimRequests:
-    """Builds the requests of one API server."""
+    """Builds requests about volume claims for one API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def select_node(self, effect: SelectNode) -> Request:
-        """DONE when the claim says so; its provisioner makes the volume, or takes it back."""
+        """Select the node: DONE once the claim names it; its provisioner makes the volume, or
+        withdraws."""
 
         def settle(reply: Reply) -> CallOutcome | None:
             if reply.code == 200:

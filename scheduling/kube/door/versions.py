@@ -16,15 +16,17 @@ class _ApiGroup(Struct, rename="camel"):
 
 
 class ServedVersions:
-    """Asks the API server once for each group, and again while it gave no answer."""
+    """Asks the API server once per group, and again if it gave no answer."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._groups: dict[str, _ApiGroup] = {}
 
     async def of(self, api_version: str) -> str:
-        """This version where it is served, or nothing is known of its group; else the one that the
-        API server prefers. Raises KubeError, NoReply."""
+        """Return this version if it is served, or if nothing is known of its group.
+
+        Otherwise return the version that the API server prefers. Raises KubeError and NoReply.
+        """
         group = api_version.rpartition("/")[0]
         if group not in self._groups:
             reply = await self._client.call("GET", f"/apis/{group}")

@@ -1,10 +1,10 @@
-"""List and watch of one kind, kept in step with the API server whatever happens on the way.
+"""List and watch one kind of object, and stay in step with the API server through every failure.
 
-The list comes as a stream of synthetic events where the server can (WatchList, on by default
-since Kubernetes 1.34), else in pages. The watch then resumes from its last resourceVersion after
-every break: a time-out, a restart, a half-open socket, being dropped as too slow a reader. Only
-when that version has expired (410) everything is listed again, and what is missing in the new
-list is reported as gone: its DELETED event was never seen.
+The list comes as a stream of synthetic events if the server can do that (WatchList, on by default
+since Kubernetes 1.34), otherwise in pages. After every break (a time-out, a restart, a half-open
+socket, being dropped as too slow a reader) the watch resumes from its last resourceVersion. Only if
+that version has expired (410) is everything listed again; what the new list lacks is reported as
+gone, since its DELETED event was never seen.
 
 Source: Kubernetes API concepts, "Efficient detection of changes".
 """
@@ -31,11 +31,13 @@ INITIAL_END = "k8s.io/initial-events-end"
 
 
 class WatchTimes(msgspec.Struct, frozen=True):
-    """Seconds. A watch ends itself after a random time in `watch`, so that a connection which
-    died unseen is found at the latest `grace` later; failures wait from `first` up to `last`.
+    """Times of a watch, in seconds.
 
-    A list may take any time while it arrives. Where it pauses for `silence` it is asked for again,
-    and may then pause twice as long, so that the slowest server is listed in the end.
+    A watch ends itself after a random time in `watch`; a connection that died unnoticed is found at
+    most `grace` later. Pauses after failures grow from `first` to `last`.
+
+    A list may take any time as long as it keeps arriving. If it pauses for `silence`, it is
+    requested again and may then pause twice as long, so that even the slowest server gets listed.
     """
 
     watch: tuple[int, int] = (90, 120)
@@ -46,17 +48,22 @@ class WatchTimes(msgspec.Struct, frozen=True):
 
 
 DEFAULT_TIMES = WatchTimes()
-# The API server ends a watch by its timeoutSeconds, also one that still sends what there is.
+# The API server ends a watch at its timeoutSeconds, even if it is still sending the list.
 LIST_WITHIN_S = 86_400
 LONGEST_SILENCE_S = 3600.0
-SERVED_S = 60.0  # so often it is asked whether a kind is served by now
+SERVED_S = 60.0  # how often to ask whether a kind is served by now
 
 
 class WatchedKind(msgspec.Struct, frozen=True):
-    """What to follow: words for messages, the collection's path, a field selector, the struct that
-    its objects are decoded to, and a label selector. A selector may be empty. `optional`: where
-    the server does not serve the kind, there is nothing of it. `other_paths`: of other versions of
-    the kind, where the first is not served."""
+    """What to follow.
+
+    - `plural`: its name in messages.
+    - `path`: of the collection.
+    - `selector`, `labels`: field and label selector, may be empty.
+    - `type`: the struct that its objects are decoded to.
+    - `optional`: a server that does not serve the kind has no objects of it.
+    - `other_paths`: of other versions, in case the first is not served.
+    """
 
     plural: str
     path: str
@@ -93,10 +100,13 @@ _meta = msgspec.json.Decoder(_OnlyMeta)
 
 
 class Reflector(Generic[F]):
-    """Follows one kind. `translate` makes facts of an object and `identity` names them; `seen`
-    and `gone` are told what changed, `health` how the connection does (None = well)."""
+    """Follows one kind of object.
 
-    stream_lists = True  # until the server turns out not to know WatchList
+    `translate` turns an object into facts and `identity` names them. `seen` and `gone` receive
+    changes, `health` the state of the connection (None = healthy).
+    """
+
+    stream_lists = True  # until the server turns out not to support WatchList
 
     def __init__(
         self,
@@ -111,7 +121,7 @@ class Reflector(Generic[F]):
         times: WatchTimes,
     ) -> None:
         self.known: dict[str, F] = {}
-        self.synced = False  # a whole list has been seen
+        self.synced = False  # whether a whole list has been seen
         self._client = client
         self._kind = kind
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind.type)
@@ -122,19 +132,19 @@ class Reflector(Generic[F]):
         self._health = health
         self._times = times
         self._version = ""  # the last resourceVersion seen; "" = list first
-        self._listing: set[str] | None = None  # identities met by the list in progress
-        self._silence = times.silence  # of a list
-        self._in_pages = True  # where the server does not stream lists
+        self._listing: set[str] | None = None  # identities found by the list in progress
+        self._silence = times.silence  # seconds that a list may pause
+        self._in_pages = True  # used if the server does not stream lists
         self._failures = 0
         self._retry_after = 0.0
-        self._not_served = 0  # how many paths in a row
+        self._not_served = 0  # how many paths in a row were not served
 
     @property
     def kind(self) -> WatchedKind:
         return self._kind
 
     def move(self, path: str) -> None:
-        """Follow the collection at this path; before it runs."""
+        """Follow the collection at this path; call it before `run`."""
         self._kind = msgspec.structs.replace(self._kind, path=path)
 
     async def run(self) -> None:
@@ -166,13 +176,13 @@ class Reflector(Generic[F]):
             except KubeError as error:
                 self._fail(error)
             except Exception as error:
-                # A defect must not end the watch unseen: it is told, logged, and tried again.
+                # A defect must not end the watch silently: it is reported, logged and retried.
                 logger.exception("%s: the watch failed", self._kind.plural)
                 self._fail(KubeError(f"{self._kind.plural}: {error!r}", "see the log"))
             await asyncio.sleep(self._pause())
 
     def _has_other_path(self) -> bool:
-        """Go on to the next path; False where all have been tried."""
+        """Switch to the next path; False if all have been tried."""
         others = self._kind.other_paths
         self._not_served += 1
         if others:
@@ -186,7 +196,7 @@ class Reflector(Generic[F]):
         return False
 
     async def _round(self) -> None:
-        """One list (where needed) and one watch, until the server ends it."""
+        """List, if needed, and watch until the server ends the watch."""
         if not self._version and self.stream_lists:
             self._listing = set()
             query = {
@@ -210,7 +220,7 @@ class Reflector(Generic[F]):
             address = self._address(query)
             reply = await self._client.call("GET", address, None, JSON, self._silence)
             if reply.code == 410:
-                # Pages expire where they are read too slowly; one answer does not.
+                # Pages expire if they are read too slowly; a single answer does not.
                 self._in_pages = not token
                 raise Expired
             if reply.code != 200:
@@ -230,7 +240,7 @@ class Reflector(Generic[F]):
                 return
 
     def _settle(self, version: str) -> None:
-        """The list is complete: whatever it did not contain is gone."""
+        """The list is complete: report as gone what it did not contain."""
         listed, self._listing = self._listing, None
         if listed is not None:
             for identity in [each for each in self.known if each not in listed]:
@@ -265,7 +275,7 @@ class Reflector(Generic[F]):
                         self._apply(line)
                         events += 1
                         if lists and self._listing is None:
-                            # From here on it is a watch, which this side has to end.
+                            # From here on it is a watch, which the client has to end.
                             lists = False
                             limit.reschedule(asyncio.get_running_loop().time() + seconds)
             except TimeoutError:
@@ -335,12 +345,15 @@ class Reflector(Generic[F]):
     # --- health ---------------------------------------------------------------------------------
     def _fail(self, error: KubeError) -> None:
         self._failures += 1
-        # One silent retry: a restart or a dropped watch that resumes at once is no disconnection.
+        # Retry once silently: a restart, or a watch that resumes at once, is no disconnection.
         if self._failures > 1 or not self.synced:
             self._health(error)
 
     def _pause(self) -> float:
-        """Seconds to the next attempt: doubling, with jitter, never less than the server asked."""
+        """Return the seconds until the next attempt.
+
+        They double, with jitter, and are never less than the server asked for.
+        """
         asked, self._retry_after = self._retry_after, 0.0
         doubled = self._times.first * 2.0 ** min(self._failures - 1, 16)
         return max(asked, min(doubled, self._times.last) * random.uniform(0.5, 1.5))
@@ -370,7 +383,7 @@ class Reflector(Generic[F]):
 
 
 async def lines(answer: HttpAnswer) -> AsyncIterator[bytes]:
-    """Whole lines of an answer, of any length; what is left without an end is dropped."""
+    """Yield whole lines of an answer, of any length; an unfinished last line is dropped."""
     rest: list[bytes] = []
     while chunk := await answer.piece():
         first, *others = chunk.split(b"\n")

@@ -1,1 +1,2 @@
-"""Dynamic resource allocation: devices, claims for them, and which claim gets which devices."""
+"""Dynamic resource allocation (DRA): devices, claims for them, and which claim gets which
+devices."""

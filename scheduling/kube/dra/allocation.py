@@ -1,10 +1,10 @@
-"""Which devices of one node claims get, all of them or none. Pure.
+"""Chooses the devices of one node that claims get: all of them or none. Pure.
 
-An exhaustive search, as kube-scheduler's (dynamic-resource-allocation/structured of 1.36): claims
-one after the other, of each its requests, of each device by device in the order in which they are
-offered. Of devices that are alike for all requests and constraints one is tried. Of devices that
-several claims may have, each gets a part of their capacity. By
-`distinctAttribute` all are distinct; kube-scheduler remembers only the last of each request.
+The search is exhaustive, like kube-scheduler's (dynamic-resource-allocation/structured of 1.36):
+claim by claim, request by request, device by device in the order in which they are offered. Of
+devices that are alike for all requests and constraints only one is tried. If several claims may
+share a device, each gets a part of its capacity. `distinctAttribute` makes all devices differ;
+kube-scheduler compares only with the last one of each request.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -24,8 +24,8 @@ from scheduling.kube.dra.facts import (
     GivenDevice,
 )
 
-MOST = 32  # devices of one claim, by its validation
-STEPS = 20_000  # after so many the search is given up
+MOST = 32  # devices per claim, as the API validates it
+STEPS = 20_000  # the search is given up after this many
 
 CounterName = tuple[str, str, str, str]  # driver, pool, counter set, counter
 Used = Mapping[DeviceId, Mapping[str, Fraction]]
@@ -34,8 +34,10 @@ Fits = Callable[[DeviceAsk, DeviceId], bool]
 
 
 class OfferedDevice(NamedTuple):
-    """A device that a node may use. `local`: only that node; else those that match one of `nodes`,
-    () = all."""
+    """A device that a node may use.
+
+    `local`: only that node may use it; otherwise nodes that match one of `nodes`, () = all.
+    """
 
     id: DeviceId
     facts: DeviceFacts
@@ -44,8 +46,10 @@ class OfferedDevice(NamedTuple):
 
 
 class NodeDevices(NamedTuple):
-    """What a node may use: devices of whole pools, in order, and pools that are being updated.
-    `counters`: how much is left of each."""
+    """What a node may use: `devices` of complete pools, in order.
+
+    `updating`: pools that are being updated. `counters`: how much is left of each counter.
+    """
 
     devices: Sequence[OfferedDevice]
     updating: tuple[str, ...] = ()
@@ -63,21 +67,24 @@ def allocate(
     fits: Fits,
     used: Used = NOBODY_USES,
 ) -> list[tuple[GivenDevice, ...]] | None:
-    """The devices of each claim; None = there are not enough. `taken`: what other claims have
-    whole, and `used`: how much they have of others; `fits`: whether a device is of the class of a
-    request and satisfies its expressions. Raises TooComplex, and what `fits` raises."""
+    """Return the devices of each claim; None = there are not enough.
+
+    `taken`: devices that other claims have whole. `used`: how much other claims use of shared
+    devices. `fits`: whether a device is of the request's class and satisfies its expressions.
+    Raises TooComplex, and whatever `fits` raises.
+    """
     search = _DeviceSearch(claims, offers, taken, fits, used)
     return search.found if search.claim(0) else None
 
 
 def tolerated(facts: DeviceFacts, ask: DeviceAsk) -> bool:
-    """Whether its taints let the request have the device."""
+    """Whether the request tolerates the device's taints."""
     taints = (Taint(taint.key, taint.value, taint.effect) for taint in facts.taints)
     return blocking_taint(taints, ask.tolerations) is None
 
 
 class _DeviceSearch:
-    """Where the search stands."""
+    """The state of one search."""
 
     def __init__(
         self,
@@ -90,15 +97,17 @@ class _DeviceSearch:
         self.found: list[tuple[GivenDevice, ...]] = []
         self._claims, self._offers, self._fits = claims, offers, fits
         self._taken, self._used = taken, used
-        self._allocating: dict[DeviceId, set[int]] = {}  # the claims that get it whole
-        self._shares: dict[DeviceId, list[Amounts]] = {}  # what they get of it, if not whole
+        self._allocating: dict[
+            DeviceId, set[int]
+        ] = {}  # claims that get the device whole, by index
+        self._shares: dict[DeviceId, list[Amounts]] = {}  # the parts of it that claims get
         self._consumed: dict[tuple[Amounts, DeviceId], Amounts | None] = {}
         self._counters = dict(offers.counters)
         self._attributes = {c.attribute for claim in claims for c in claim.constraints}
         self._asks = [ask for claim in claims for of in claim.requests for ask in of]
         self._kinds: dict[DeviceId, object] = {}
         self._steps = 0
-        self._mine: list[tuple[GivenDevice, OfferedDevice]] = []  # of the claim in work
+        self._mine: list[tuple[GivenDevice, OfferedDevice]] = []  # devices of the current claim
 
     def claim(self, index: int) -> bool:
         if index == len(self._claims):
@@ -141,7 +150,7 @@ class _DeviceSearch:
         return False
 
     def _some(self, claim: int, index: int, ask: DeviceAsk, left: int, start: int) -> bool:
-        """Find `left` devices more of the request, of those from `start` on."""
+        """Find `left` more devices for the request, from position `start` on."""
         if not left:
             return self._request(claim, index + 1)
         if len(self._mine) + left > MOST:
@@ -166,7 +175,7 @@ class _DeviceSearch:
         return False
 
     def _kind(self, offer: OfferedDevice) -> object:
-        """The same for devices that are alike for all that is asked."""
+        """Return a key that is equal for devices that all requests and constraints treat alike."""
         known = self._kinds.get(offer.id)
         if known is None:
             facts = offer.facts
@@ -183,7 +192,7 @@ class _DeviceSearch:
         return known
 
     def _capacities(self, offer: OfferedDevice) -> object:
-        """The same for devices that have as much of everything for all requests."""
+        """Return a key that is equal for devices with equal capacity for all requests."""
         asked = tuple(self._taken_by(ask, offer) for ask in self._asks)
         if not offer.facts.several:
             return tuple(each is not None for each in asked)
@@ -192,20 +201,20 @@ class _DeviceSearch:
         return asked, has, offer.id in self._used
 
     def _taken_by(self, ask: DeviceAsk, offer: OfferedDevice) -> Amounts | None:
-        """As `consumed_of`."""
+        """As `consumed_of`, with a cache."""
         key = ask.capacity, offer.id
         if key not in self._consumed:
             self._consumed[key] = consumed_of(offer.facts, ask.capacity)
         return self._consumed[key]
 
     def _could(self, ask: DeviceAsk, offer: OfferedDevice) -> bool:
-        """Whether what others have of the device leaves enough of it."""
+        """Whether enough of the device is left by other claims."""
         consumed = self._taken_by(ask, offer)
         used = self._used.get(offer.id, NOTHING_USED)
         return consumed is not None and is_left(offer.facts, consumed, used)
 
     def _is_left(self, ask: DeviceAsk, offer: OfferedDevice) -> bool:
-        """The same, and what this search has given of it."""
+        """As `_could`, but also subtract what this search has given away."""
         consumed = self._taken_by(ask, offer)
         if consumed is None:
             return False
@@ -219,11 +228,11 @@ class _DeviceSearch:
         allocating = self._allocating.get(offer.id, ())
         if ask.admin:
             return claim not in allocating
-        # What several claims may have is not free if one has it whole: it had been published so.
+        # A shareable device is not free if one claim has it whole, from when it was not shareable.
         return offer.id not in self._taken and not allocating
 
     def _add(self, claim: int, ask: DeviceAsk, offer: OfferedDevice) -> bool:
-        """Take the device for the request, if nothing forbids it."""
+        """Give the device to the request, unless something forbids it."""
         if not self._is_free(claim, ask, offer) or not tolerated(offer.facts, ask):
             return False
         if not self._is_left(ask, offer):
@@ -234,7 +243,7 @@ class _DeviceSearch:
         constraints = self._claims[claim].constraints
         if not all(self._holds(c, given, offer) for c in constraints):
             return False
-        # The first who has a part of a device takes all that it needs of the counters.
+        # The first claim that gets a part of a device takes all its counters.
         if not self._is_shared(offer) and not self._consume(offer, 1):
             return False
         self._mine.append((given, offer))
@@ -245,7 +254,7 @@ class _DeviceSearch:
         return True
 
     def _is_shared(self, offer: OfferedDevice) -> bool:
-        """Whether somebody has a part of it already."""
+        """Whether some claim already has a part of it."""
         shared = offer.id in self._used or offer.id in self._shares
         return offer.facts.several and shared
 
@@ -263,7 +272,10 @@ class _DeviceSearch:
             self._consume(offer, -1)
 
     def _consume(self, offer: OfferedDevice, sign: int) -> bool:
-        """Take of the counters what the device needs, or give it back; whether there is so much."""
+        """Take from the counters what the device needs (`sign` 1) or give it back (-1).
+
+        False, with nothing taken, if not enough is left.
+        """
         of = offer.id.driver, offer.id.pool
         for each in offer.facts.consumes:
             counter = (*of, each.counter_set, each.counter)
@@ -295,19 +307,21 @@ def _is_about(constraint: Constraint, request: str) -> bool:
 
 
 def _typed(value: object) -> tuple[str, object]:
-    """True is not 1."""
+    """Tag a value with its type, because True == 1 in Python."""
     return type(value).__name__, value
 
 
 def nodes_of(given: Iterable[GivenDevice], offers: NodeDevices) -> tuple[NodeTerm, ...] | None:
-    """Where these devices can be used together: nodes that match the terms, () = everywhere; None =
-    only on the node itself."""
+    """Return where these devices can be used together: nodes that match one of the terms.
+
+    () = everywhere, None = only on the node itself.
+    """
     by_id = {offer.id: offer for offer in offers.devices}
     term: dict[NodeExpression, None] = {}
     for each in given:
         offer = by_id[each.device]
         if offer.local or offer.facts.binds_to_node:
             return None
-        # The API server takes slices with one term only.
+        # The API server accepts only slices with a single term.
         term.update(dict.fromkeys(offer.nodes[0] if offer.nodes else ()))
     return (tuple(term),) if term else ()

@@ -1,1 +1,1 @@
-"""What is asked of an API server about one pod: a file for each action."""
+"""Requests to an API server about one pod: one file per action."""

@@ -1,5 +1,4 @@
-"""Binding a pod to its node. Meanings of the replies: core/v1 Binding as the API server implements
-it."""
+"""Binding a pod to its node. Source: core/v1 Binding as the API server implements it."""
 
 from scheduling.kube.door.client import Client, Reply
 from scheduling.kube.door.pods.pod import has, look_at, path_of
@@ -9,7 +8,7 @@ from scheduling.kube.translate.objects import KubePod, encode
 
 
 def bind(client: Client, effect: Bind) -> Request:
-    """BOUND once the pod is on the wanted node with the wanted annotations."""
+    """Bind the pod: BOUND once it is on the wanted node with the wanted annotations."""
 
     def settle(reply: Reply) -> CallOutcome | None:
         if reply.code == 201:
@@ -34,7 +33,7 @@ def bind(client: Client, effect: Bind) -> Request:
             return CallOutcome(Result.GATED, uid, code=409, message=f"scheduling gates: {gates}")
         return None
 
-    # The uid is a precondition; resourceVersion is left out, others change it for no reason.
+    # The uid is a precondition. Not resourceVersion: unrelated changes of the pod raise it.
     meta = {
         "name": effect.name,
         "namespace": effect.namespace,

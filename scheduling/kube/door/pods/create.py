@@ -11,7 +11,7 @@ from scheduling.kube.translate.objects import KubePod, encode
 
 
 def create(client: Client, effect: CreateAndBind | CreatePod | CreateToBind) -> Request:
-    """DONE with the uid once a pod of that name with our own labels exists."""
+    """Create the pod: DONE, with its uid, once a pod of that name with Kant's labels exists."""
 
     def settle(reply: Reply) -> CallOutcome | None:
         if reply.code == 201:
@@ -39,7 +39,7 @@ def create(client: Client, effect: CreateAndBind | CreatePod | CreateToBind) -> 
 
 
 def _same_pod(pod: KubePod, manifest: Mapping[str, Any]) -> bool:
-    """Whether the pod was made from that manifest: same scheduler, and all of its labels."""
+    """Whether the pod was made from that manifest: same scheduler, and all its labels."""
     labels = manifest["metadata"].get("labels", {})
     scheduler = manifest["spec"].get("schedulerName", "")
     return pod.spec.scheduler_name == scheduler and has(pod.metadata.labels, labels)

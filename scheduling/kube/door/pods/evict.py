@@ -1,5 +1,4 @@
-"""Evicting and deleting a pod. Meanings of the replies: policy/v1 Eviction as the API server
-implements it."""
+"""Evicting and deleting a pod. Source: policy/v1 Eviction as the API server implements it."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -17,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Removals:
-    """Takes pods away. `settled` sends a request until it is known how it ended."""
+    """Deletes and evicts pods. `settled` sends a request until its outcome is known."""
 
     def __init__(
         self, client: Client, settled: Callable[[Request], Awaitable[CallOutcome]]
@@ -31,7 +30,7 @@ class Removals:
             mark = PatchCondition(*of, *effect.disrupted, "True", "DisruptionTarget")
             marked = await self._settled(condition(self._client, mark))
             if marked.result in (Result.REFUSED, Result.FAILED):
-                # Its place is needed all the same.
+                # Go on: its place is needed all the same.
                 logger.warning("pod %s is not marked as disrupted: %s", effect.name, marked.message)
         if effect.tracked:
             await self._untrack(effect)
@@ -40,7 +39,8 @@ class Removals:
     async def evict(self, effect: EvictPod) -> CallOutcome:
         if not effect.tracked:
             return await self._settled(_eviction(self._client, effect))
-        # A pod that stays is not taken from its Job: that would never count its success.
+        # Ask first: if a pod stayed but was taken from its Job, the Job would never count its
+        # success.
         asked = await self._settled(_eviction(self._client, effect, dry_run=True))
         if asked.result is not Result.DONE:
             return asked
@@ -53,13 +53,13 @@ class Removals:
     async def _untrack(self, effect: DeletePod | EvictPod) -> None:
         outcome = await self._settled(_untrack(self._client, effect))
         if outcome.result in (Result.REFUSED, Result.FAILED):
-            # Its place is needed all the same.
+            # Go on: its place is needed all the same.
             message = "the Job of pod %s will count it as failed: %s"
             logger.warning(message, effect.name, outcome.message)
 
 
 def _deletion(client: Client, effect: DeletePod) -> Request:
-    """DONE when the deletion has begun, GONE when there was nothing (left) to delete."""
+    """Delete the pod: DONE once the deletion has begun, GONE if nothing was (left) to delete."""
 
     def settle(reply: Reply) -> CallOutcome | None:
         if reply.code in (200, 202):
@@ -76,7 +76,10 @@ def _deletion(client: Client, effect: DeletePod) -> Request:
 
 
 def _eviction(client: Client, effect: EvictPod, *, dry_run: bool = False) -> Request:
-    """Like a deletion, but BLOCKED while a PodDisruptionBudget forbids it. `dry_run`: only ask."""
+    """Evict the pod: as a deletion, but BLOCKED while a PodDisruptionBudget forbids it.
+
+    `dry_run`: only ask whether the eviction is allowed.
+    """
 
     def settle(reply: Reply) -> CallOutcome | None:
         if reply.code in (200, 201):
@@ -108,13 +111,13 @@ def _eviction(client: Client, effect: EvictPod, *, dry_run: bool = False) -> Req
 
 # --- what its Job counts --------------------------------------------------------------------------
 def _untrack(client: Client, effect: DeletePod | EvictPod) -> Request:
-    """DONE when no Job will count how the pod ends."""
+    """Take the pod from its Job: DONE once no Job will count how the pod ends."""
     finalizers = {"$deleteFromPrimitiveList/finalizers": [JOB_TRACKING]}
     return patched(client, effect, "", {"metadata": finalizers})
 
 
 def _track(client: Client, effect: EvictPod) -> Request:
-    """DONE when its Job counts again how the pod ends."""
+    """Give the pod back to its Job: DONE once the Job will count again how it ends."""
     return patched(client, effect, "", {"metadata": {"finalizers": [JOB_TRACKING]}})
 
 

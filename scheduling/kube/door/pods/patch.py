@@ -18,12 +18,12 @@ from scheduling.kube.translate.objects import KubePod, encode
 
 
 def annotate(client: Client, effect: Annotate) -> Request:
-    """DONE when the annotations are set."""
+    """Set the annotations: DONE once they are set."""
     return patched(client, effect, "", {"metadata": {"annotations": effect.annotations}})
 
 
 def condition(client: Client, effect: PatchCondition) -> Request:
-    """DONE when the condition is set."""
+    """Set the condition: DONE once it is set."""
     condition = {
         "type": effect.type,
         "status": effect.status,
@@ -33,7 +33,7 @@ def condition(client: Client, effect: PatchCondition) -> Request:
     }
     status: dict[str, Any] = {"conditions": [condition]}
     if effect.nominated is not None:
-        status["nominatedNodeName"] = effect.nominated or None  # null takes it away
+        status["nominatedNodeName"] = effect.nominated or None  # null removes it
     return patched(client, effect, "/status", {"status": status})
 
 
@@ -43,8 +43,10 @@ def patched(
     subresource: str,
     patch: dict[str, Any],
 ) -> Request:
-    """A patch of that incarnation. Repeating it does no harm, so looking only asks whether
-    that incarnation still exists."""
+    """Patch this incarnation of the pod.
+
+    Repeating the patch is harmless, so `look` only checks that this incarnation still exists.
+    """
 
     def settle(reply: Reply) -> CallOutcome | None:
         if reply.code == 200:

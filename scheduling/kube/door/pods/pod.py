@@ -17,7 +17,7 @@ def path_of(namespace: str, name: str) -> str:
 
 
 def look_at(client: Client, namespace: str, name: str, judge: Judge[KubePod]) -> Look:
-    """How to look at that pod; see `looking`."""
+    """Return a function that looks at the pod; see `looking`."""
     return looking(client, path_of(namespace, name), _pod.decode, judge, "the pod")
 
 
