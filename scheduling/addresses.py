@@ -1,13 +1,13 @@
-"""Addresses that people give, looked at before anything depends on them."""
+"""Checks of addresses that people enter."""
 
 from urllib.parse import urlsplit
 
 
 def is_http_address(text: str) -> bool:
-    """Whether it names a host by http:// or https://, e.g. https://10.0.0.1:6443."""
+    """Whether the text names a host by http:// or https://, e.g. https://10.0.0.1:6443."""
     try:
         parts = urlsplit(text)
-        _ = parts.port  # a port that cannot be is a ValueError
+        _ = parts.port  # an invalid port is a ValueError
     except ValueError:
         return False
     strange = not text.isprintable() or any(c.isspace() for c in text)

@@ -1,4 +1,4 @@
-"""Django's admin: jobs and clusters are looked at here, and changed through the services."""
+"""Django's admin shows jobs and clusters; only the services change them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The embedded cluster as a child process: started, waited for, ended."""
+"""Runs the embedded cluster as a child process."""
 
 import os
 import select
@@ -9,7 +9,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-# A large fleet on a machine that is busy takes minutes; one that cannot start ends, which is seen.
+# A large fleet on a busy machine takes minutes. A cluster that cannot start exits, which is
+# noticed.
 READY_WITHIN_S = 600.0
 STOP_WITHIN_S = 1.0
 
@@ -26,7 +27,7 @@ class ClusterProcess:
         self._made: subprocess.Popen[str] | None = None  # the same, also while it is being stopped
 
     def start(self) -> None:
-        """Start and wait until it answers; raises RuntimeError with what it said."""
+        """Start the cluster and wait until it answers; raises RuntimeError with its message."""
         self.folder.mkdir(parents=True, exist_ok=True)
         arguments = ["--fleet", self.fleet, "--port", "0", "--state-dir", str(self.folder)]
         self._process = self._launch([*arguments, "--kubeconfig", str(self.kubeconfig)])
@@ -37,13 +38,14 @@ class ClusterProcess:
             why = line.removeprefix("FAILED ").strip() or "no answer"
             raise RuntimeError(f"the embedded cluster did not start: {why}")
         self.url = line.removeprefix("READY ").strip()
-        # It wrote the kubeconfig itself, wherever that is.
+        # The cluster wrote the kubeconfig itself, so the folder is allowed, wherever it is.
         settings.KANT_ACCESS_DIRS = [*settings.KANT_ACCESS_DIRS, str(self.folder)]
 
     def _launch(self, arguments: list[str]) -> subprocess.Popen[str]:
-        # Found from any folder; a change of folder would move the fleet and the state directory.
+        # Make the package importable from any folder: changing the folder would make relative paths
+        # to the fleet and the state directory wrong.
         paths = [str(settings.BASE_DIR), *filter(None, [os.environ.get("PYTHONPATH")])]
-        # A session of its own: Ctrl-C reaches Kant alone, which then ends the cluster last.
+        # A session of its own: Ctrl-C reaches only Kant, which then ends the cluster last.
         return subprocess.Popen(
             [sys.executable, "-m", "scheduling.simcluster", *arguments],
             stdout=subprocess.PIPE,
@@ -64,7 +66,7 @@ class ClusterProcess:
         return self._process is not None and self._process.poll() is not None
 
     def kill(self) -> None:
-        """At once, without waiting for it; `stop` may be waiting."""
+        """Kill the process without waiting for it; `stop` may be waiting."""
         if self._made is not None:
             self._made.kill()
 

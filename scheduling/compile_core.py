@@ -1,7 +1,7 @@
 """`python -m scheduling.compile_core`: compile the decision core for this Python environment.
 
-Where that is not possible nothing is changed, and Python goes on interpreting the core.
-What compiles is fetched for it where it is not installed, and is not kept.
+If it cannot be compiled nothing changes, and Python goes on interpreting the core. Build tools that
+are not installed are fetched for the build and not kept.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from scheduling import compile_parts
 from scheduling.compiled import HOME, LIBRARY, ROOT, folder, sources
 
 TOOLS = ROOT / "requirements-build.txt"
-PARTS = HOME / "parts"  # what the files of C were compiled to
+PARTS = HOME / "parts"  # compiled C files
 AS_IT_IS = "The decision core stays interpreted, at a third of its speed"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build what is not there yet. 0 also where that is not possible: nothing depends on it."""
+    """Build what is missing. Return 0 even if that is impossible: nothing depends on it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--beside", action="store_true", help="leave the machine to all others")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="build, whatever is there")
@@ -45,8 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def ensure(where: Path, *, beside: bool) -> None:
-    """Compile the sources as they are now into `where`, if it is not there. `beside`: at the lowest
-    priority, and not again where these sources could not be compiled before."""
+    """Compile the current sources into `where`, unless it exists.
+
+    `beside`: at the lowest priority, and not again if these sources failed to compile before.
+    """
     failed_before = where.with_suffix(".failed")
     if where.is_dir():
         return
@@ -60,9 +62,9 @@ def ensure(where: Path, *, beside: bool) -> None:
     HOME.mkdir(exist_ok=True)
     with (HOME / "lock").open("w") as lock:
         _wait_for_others(lock)
-        if where.is_dir():  # they made it
+        if where.is_dir():  # another process made it
             return
-        for left in HOME.glob("tmp*"):  # by whoever was killed
+        for left in HOME.glob("tmp*"):  # left by a process that was killed
             shutil.rmtree(left, ignore_errors=True)
         if not beside:
             print("Compiling the decision core (once; a minute or two) ...", flush=True)
@@ -90,7 +92,10 @@ def ensure(where: Path, *, beside: bool) -> None:
 
 
 def _wait_for_others(lock: IO[str]) -> None:
-    """One at a time builds into an environment; the system frees the lock however one ends."""
+    """Let one process at a time build into an environment.
+
+    The system frees the lock however the process ends.
+    """
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -99,7 +104,7 @@ def _wait_for_others(lock: IO[str]) -> None:
 
 
 def missing() -> str:
-    """What the machine lacks to compile, and how to come by it; "" if nothing."""
+    """Say what the machine lacks to compile, and how to get it; "" if nothing."""
     compiler = str(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
         return f"there is no C compiler ({compiler}); on Debian: apt-get install gcc libc6-dev"
@@ -112,12 +117,12 @@ def missing() -> str:
 
 
 def _has_tools() -> bool:
-    """Whether what compiles is installed."""
+    """Whether the build tools are installed."""
     return all(importlib.util.find_spec(name) for name in ("mypyc", "setuptools"))
 
 
 def _fetch(into: Path) -> str:
-    """Install what compiles into a folder; why that did not go, "" if it did."""
+    """Install the build tools into a folder; return why that failed, "" if it worked."""
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     command += ["--retries", "1", "--timeout", "15", "--no-compile", "--target", str(into)]
     ran = subprocess.run([*command, "-r", str(TOOLS)], capture_output=True, text=True, check=False)
@@ -126,13 +131,13 @@ def _fetch(into: Path) -> str:
 
 
 def build(work: Path) -> None:
-    """Compile into the folder `lib` of this one. What is in `PARTS` is not compiled again."""
+    """Compile into `lib` in this folder. What `PARTS` holds is not compiled again."""
     from mypyc.build import include_dir, mypycify
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 
     class BuildCore(build_ext):
-        """Compiles the C files of one extension at once, not one after the other."""
+        """Compiles the C files of one extension in parallel."""
 
         def build_extensions(self) -> None:
             one_by_one: Callable[..., list[str]] = self.compiler.compile
@@ -167,7 +172,7 @@ def build(work: Path) -> None:
         compile_parts.cut(work / "c", LIBRARY)
     except ValueError as obstacle:
         print(f"Every change compiles all: the C files cannot be cut apart, {obstacle}.")
-    # Calls between the files of one extension need not be found by name.
+    # Calls between the files of one extension need no exported symbols.
     flags = [*extensions[0].extra_compile_args, "-fvisibility=hidden"]
     for extension in extensions:
         extension.extra_compile_args = flags
@@ -179,14 +184,16 @@ def build(work: Path) -> None:
 
 
 def _makers(told: list[str], runtime: Path) -> list[str]:
-    """What machine code depends on beside the C it is made of: the compiler and what it is told,
-    this Python, and mypyc's C library (its folder)."""
+    """Return what machine code depends on besides its C source.
+
+    That is the compiler and its options, this Python, and mypyc's C library (in folder `runtime`).
+    """
     version = subprocess.run([told[0], "--version"], capture_output=True, text=True, check=True)
     headers = sorted(runtime.rglob("*.h"))
     return [*told, version.stdout, sys.version, *(header.read_text() for header in headers)]
 
 
 if __name__ == "__main__":
-    # Whoever is told to end tidies up.
+    # Clean up when told to end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

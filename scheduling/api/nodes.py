@@ -1,4 +1,4 @@
-"""REST for nodes: read, cordoned, drained, and what that would do."""
+"""REST for nodes: read, cordon, drain and uncordon them, and preview the effects."""
 
 from typing import Any, ClassVar
 
@@ -76,7 +76,7 @@ class NodeView(View):
 
 
 class NodeActionView(View):
-    """What is done to a node, by operators."""
+    """An operator's action on a node."""
 
     shapes: ClassVar[dict[str, Shape]] = {
         "POST": Shape(NodeOutput, NodeReason, rehearsal=DryRunWithEffects)
@@ -112,23 +112,29 @@ class NodeActionView(View):
 
 
 class NodeCordonView(NodeActionView):
-    """Places nothing on the node any more. What runs there goes on; a drain of it ends, but for
-    pods that were told to go."""
+    """Cordon a node: Kant places no more pods there.
+
+    Running pods go on. A drain of the node ends, but pods already told to leave still leave.
+    """
 
 
 class NodeDrainView(NodeActionView):
-    """Places nothing on the node any more, and has the pods of its jobs leave: by their own ends,
-    from `evict_at` on without waiting for these. Jobs that want to be told before are, so early
-    that their time to save their work ends then; gangs go whole, disruption budgets hold, and who
-    has to go waits again at the front, without a failure."""
+    """Drain a node: Kant places no more pods there, and the pods of its jobs leave.
+
+    Pods leave when they end by themselves; from `evict_at` on they are evicted. Jobs that want a
+    warning get it early enough to save their work by then. Gangs leave whole, disruption budgets
+    hold, and an evicted job waits again at the front of the queue without a failure being counted.
+    """
 
     shapes = {"POST": Shape(NodeOutput, DrainInput, rehearsal=DryRunWithEffects)}
     act = NodeAct.DRAIN
 
 
 class NodeUncordonView(NodeActionView):
-    """Lets jobs come to the node again. A drain ends; pods that were told to go leave all the
-    same."""
+    """Uncordon a node: it takes jobs again.
+
+    A drain ends; pods already told to leave still leave.
+    """
 
     act = NodeAct.UNCORDON
 
@@ -141,8 +147,10 @@ NODE_ACTIONS: dict[str, type[NodeActionView]] = {
 
 
 class NodePreviewView(View):
-    """What it would do to jobs to take nodes, to give them back, or to have more of them; nothing
-    is changed. For operators."""
+    """Preview what cordoning, draining, uncordoning or adding nodes would do to jobs.
+
+    Nothing is changed. For operators.
+    """
 
     shapes = {"POST": Shape(NodeEffectsOutput, NodePreviewInput)}
 
@@ -158,8 +166,11 @@ class NodePreviewView(View):
 
 
 class NodePlanView(View):
-    """What it would take to have more whole nodes, or to start a job that waits: which nodes are
-    emptied, who moves where, what work is lost. Nothing is changed. For operators."""
+    """Plan how to free more whole nodes, or how to start a waiting job.
+
+    The plan says which nodes are emptied, which jobs move where, and what work is lost. Nothing is
+    changed. For operators.
+    """
 
     shapes = {"POST": Shape(NodePlanOutput, NodePlanInput)}
 
@@ -176,8 +187,10 @@ class NodePlanView(View):
 
 
 class NodeEmptyView(View):
-    """Carries out a plan: all jobs leave these nodes at once and are placed again elsewhere; the
-    nodes take jobs again when all of them are empty, or half an hour later."""
+    """Carry out a plan: all jobs leave these nodes at once and are placed elsewhere.
+
+    The nodes take jobs again once all of them are empty, or after half an hour.
+    """
 
     shapes = {"POST": Shape(NodeOrdersOutput, EmptyInput)}
 
@@ -192,7 +205,7 @@ class NodeEmptyView(View):
 
 
 def wished(given: dict[str, Any]) -> WholeNodes:
-    """The whole nodes that somebody asks for. Raises Invalid naming the field."""
+    """Return the whole nodes that a request asks for. Raises Invalid naming the field."""
     job, model, count = given.get("job"), given.get("gpu_type", ""), given.get("count", 0)
     if job is None:
         for field in ("gpu_type", "count"):
@@ -204,7 +217,7 @@ def wished(given: dict[str, Any]) -> WholeNodes:
 
 
 def _wish(given: dict[str, Any]) -> NodesMeant:
-    """Raises Invalid naming the field."""
+    """Return the nodes and the action that a preview is about. Raises Invalid naming the field."""
     act, names, evict_at = NodeAct(given["action"]), given.get("nodes", []), given.get("evict_at")
     if act is NodeAct.ADD and names:
         raise Invalid.field("nodes", "Nodes that are added have no names yet. Leave it out.")
@@ -220,7 +233,7 @@ def _wish(given: dict[str, Any]) -> NodesMeant:
 
 
 def _refuse_as_the_act(cluster: Cluster, wish: NodesMeant) -> None:
-    """Raises Conflict where one of the nodes that are named is so already."""
+    """Raise Conflict if one of the named nodes is already in that state."""
     if wish.act is NodeAct.UNCORDON:
         refuse_lifts(cluster, wish.names)
     elif wish.act in (NodeAct.CORDON, NodeAct.DRAIN):
@@ -233,7 +246,7 @@ def _effects(found: NodeEffects) -> dict[str, Any]:
 
 
 def _shown(viewer: User, cluster: Cluster, node: str, task: NodeTask | None) -> dict[str, Any]:
-    """A node and what is wanted of it. Raises NotFound."""
+    """Return a node with the order for it. Raises NotFound."""
     found = selectors.nodes_of(cluster).filter(name=node).first()
     if found is None:
         raise NotFound(selectors.no_node(cluster, node))

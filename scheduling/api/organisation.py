@@ -24,8 +24,11 @@ FLAGS = {
 
 
 class OrganisationView(View):
-    """Tenants, members, quotas, queues, GPU types, clusters and policies. GET says all of them, as
-    PUT takes them; PUT makes the organisation what the document says, all of it or nothing."""
+    """The organisation (tenants, quotas, queues, GPU types, clusters, policies) as one document.
+
+    GET returns all of it in the form that PUT takes. PUT changes the organisation to match the
+    document, all of it or nothing.
+    """
 
     shapes = {
         "GET": Shape(OrganisationDocument),

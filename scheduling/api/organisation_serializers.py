@@ -1,4 +1,4 @@
-"""Shapes of the organisation as one document."""
+"""Serializers of the organisation document."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class GpuTypeEntry(Serializer):
 
 
 class QuotaEntry(QuotaValues):
-    """What a tenant is guaranteed of a GPU type; a limit of null is unlimited."""
+    """A tenant's quota of one GPU type; a limit of null means unlimited."""
 
     guaranteed = Gpus(required=False)
 
@@ -45,7 +45,7 @@ class ClusterEntry(ClusterChange):
 
 
 class OrganisationDocument(Serializer):
-    """Things by name. What a document does not speak of stays as it is."""
+    """The parts of the organisation by name. Whatever a document leaves out stays as it is."""
 
     gpu_types = Object(child=GpuTypeEntry(), required=False, max_entries=MOST_GPU_TYPES)
     tenants = Object(child=TenantEntry(), required=False, max_entries=MOST_TENANTS)
@@ -82,7 +82,10 @@ class ThingOutput(serializers.Serializer[Any]):
 
 
 class OrganisationAnswer(serializers.Serializer[Any]):
-    """`kept`: what the document said last and says no more; `prune` deletes it."""
+    """The result of applying a document.
+
+    `kept`: things that the previous document contained and this one does not; `prune` deletes them.
+    """
 
     changes = ThingChangeOutput(many=True)
     kept = ThingOutput(many=True)

@@ -1,4 +1,4 @@
-"""REST for whole nodes that are freed at a time to come."""
+"""REST for orders to free whole nodes at a future time."""
 
 import uuid
 
@@ -20,9 +20,11 @@ from tenants.services.audit import API, Why
 
 
 class PlanOrdersView(ListView):
-    """Whole nodes that are to be freed at a time, the newest first; those that are over are kept
-    for 30 days. POST orders such a plan. It is made anew at its time, and carried out only if it
-    is within what is approved here. For operators."""
+    """Orders to free whole nodes at a future time, newest first.
+
+    Finished orders are kept for 30 days. POST adds an order. Its plan is made at the ordered time,
+    and carried out only if it stays within what was approved in the order. For operators.
+    """
 
     permission_classes = [OperatorsOnly]
     shapes = {
@@ -60,7 +62,7 @@ class PlanOrdersView(ListView):
 
 
 class PlanOrderView(View):
-    """One of them. For operators."""
+    """One order to free whole nodes. For operators."""
 
     permission_classes = [OperatorsOnly]
     shapes = {"GET": Shape(PlanOrderOutput)}
@@ -70,7 +72,7 @@ class PlanOrderView(View):
 
 
 class PlanOrderCancelView(View):
-    """Calls off what is not carried out yet. For operators."""
+    """Cancel an order that has not been carried out. For operators."""
 
     permission_classes = [OperatorsOnly]
     shapes = {"POST": Shape(PlanOrderOutput, NodeReason)}
@@ -84,7 +86,7 @@ class PlanOrderCancelView(View):
 
 
 def _known(cluster: str, order_id: uuid.UUID) -> PlanOrder:
-    """Raises NotFound."""
+    """Return the plan order. Raises NotFound."""
     rows = PlanOrder.objects.filter(cluster=selectors.cluster_by_name(cluster), pk=order_id)
     order = rows.select_related("cluster").first()
     if order is None:

@@ -1,4 +1,4 @@
-"""What a dry run of a submission answers in REST."""
+"""Serializers of the answer to a dry run of a submission."""
 
 from typing import Any
 
@@ -11,7 +11,8 @@ from tenants.api.schema import DryRunOutput
 
 
 class PlacesOutput(serializers.Serializer[Any]):
-    """Pods that would get places now, on how many nodes, in how many leaf groups (0 = unknown)."""
+    """Pods that would be placed now, on how many nodes and in how many leaf groups (0 =
+    unknown)."""
 
     pods = serializers.IntegerField()
     nodes = serializers.IntegerField()
@@ -19,9 +20,12 @@ class PlacesOutput(serializers.Serializer[Any]):
 
 
 class QuotaTermsOutput(serializers.Serializer[Any]):
-    """What the quota of `tenant`, the job's or one above it, says to all pods of the job that may
-    run on a GPU type. `most`: what it could ever hold. Of `asked`, `left` may be had now; all of it
-    would borrow `borrows`."""
+    """What one quota allows all pods of the job that may run on a GPU type.
+
+    `tenant`: the job's tenant or one above it. `most`: the most that the quota could ever hold.
+    `left`: how much of `asked` is available now. `borrows`: how much would be borrowed if all of
+    `asked` were granted.
+    """
 
     tenant = serializers.CharField()
     gpu_type = serializers.CharField(source="gpu_model")
@@ -34,8 +38,10 @@ class QuotaTermsOutput(serializers.Serializer[Any]):
 
 
 class AlternativeOutput(serializers.Serializer[Any]):
-    """A change with which the job would start now: another `gpu_type`, or fewer pods: `count`, of
-    an elastic gang `min_count`."""
+    """A change with which the job would start now.
+
+    Another `gpu_type`, or fewer pods: `count`, or `min_count` for an elastic gang.
+    """
 
     text = serializers.CharField()
     gpu_type = serializers.CharField(allow_null=True)
@@ -45,8 +51,11 @@ class AlternativeOutput(serializers.Serializer[Any]):
 
 
 class RehearsalOutput(serializers.Serializer[Any]):
-    """What the next cycle would do with the job, by what was known at `as_of`. `preempts`: jobs
-    that would make room for it; `reason` and what follows: why it would wait."""
+    """What the next cycle would do with the job, as the cluster was known at `as_of`.
+
+    `preempts`: number of jobs that would be preempted to make room. `reason` and the fields after
+    it: why the job would wait.
+    """
 
     outlook = serializers.ChoiceField([outlook.value for outlook in Outlook])
     summary = serializers.CharField()
@@ -66,6 +75,6 @@ class RehearsalOutput(serializers.Serializer[Any]):
 
 
 class JobDryRunOutput(DryRunOutput):
-    """The answer to `?dry_run=true`: what would be. Nothing was changed."""
+    """The answer to `?dry_run=true`: what would happen. Nothing was changed."""
 
     rehearsal = RehearsalOutput()

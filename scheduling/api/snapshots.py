@@ -17,15 +17,20 @@ from tenants.errors import Conflict, NotAllowed
 
 
 class SnapshotScopeOutput(serializers.Serializer[Any]):
-    """What the scheduler of a scope (empty = of the whole cluster) would be told at its start.
-    `fact` names each of these; its other fields are those of the engine."""
+    """What the scheduler of a scope (empty = the whole cluster) would be told at its start.
+
+    `fact` names the type of each entry; its other fields are the engine's.
+    """
 
     scope = serializers.CharField()
     facts = serializers.ListField(child=serializers.DictField())
 
 
 class SnapshotOutput(serializers.Serializer[Any]):
-    """`at`: seconds since the epoch. `names` of jobs by id, empty where names are left out."""
+    """A snapshot of a cluster.
+
+    `at`: in seconds since the epoch. `names`: job names by id, empty if names are left out.
+    """
 
     format = serializers.ChoiceField([FORMAT])
     version = serializers.ChoiceField([VERSION])
@@ -37,8 +42,11 @@ class SnapshotOutput(serializers.Serializer[Any]):
 
 
 class SnapshotView(View):
-    """All that the schedulers of a cluster decide by: nodes, quotas, queues, policy, jobs that wait
-    or run. `manage.py rehearse` decides the same of it without a cluster. For operators."""
+    """A snapshot of everything that a cluster's schedulers decide by.
+
+    It holds nodes, quotas, queues, the policy, and waiting and running jobs. `manage.py rehearse`
+    makes the same decisions from it without a cluster. For operators.
+    """
 
     shapes = {
         "GET": Shape(

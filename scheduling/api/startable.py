@@ -1,4 +1,4 @@
-"""REST for what a new job could start with."""
+"""REST for the size of job that could start now."""
 
 from typing import Any
 
@@ -15,11 +15,13 @@ from tenants.selectors import visible_tenants
 
 
 class StartableOutput(serializers.Serializer[Any]):
-    """The largest new gang of `tenant`, one of yours, that would start now on a GPU type, of 1, 2,
-    4 ... GPUs of a node or as many whole nodes. It declares no run time and preempts nobody.
-    `in_leaf`: within one leaf group, null where none are known. `free`: GPUs that nobody holds.
-    `refused`: the next size, which would not start, with its reason (empty where nobody can tell)
-    and why; null = none is greater."""
+    """The largest new gang of `tenant`, one of yours, that would start now on a GPU type.
+
+    Sizes are 1, 2, 4 ... GPUs of one node, or as many whole nodes. The gang declares no run time
+    and preempts nobody. `in_leaf`: the largest one within a leaf group, null if no leaf groups are
+    known. `free`: GPUs that nobody holds. `refused`: the next larger size, which would not start,
+    with its `reason` (empty if unknown) and `summary`; null = no size is larger.
+    """
 
     gpu_type = serializers.CharField()
     tenant = serializers.CharField()
@@ -33,8 +35,11 @@ class StartableOutput(serializers.Serializer[Any]):
 
 
 class StartableNowOutput(serializers.Serializer[Any]):
-    """`as_of`: what was known of the cluster that was looked at longest ago. `troubles`: of which
-    clusters nothing can be told, and why."""
+    """What could start now.
+
+    `as_of`: when the cluster with the oldest information was looked at. `troubles`: clusters about
+    which nothing is known, and why.
+    """
 
     as_of = serializers.DateTimeField(allow_null=True)
     items = StartableOutput(many=True, source="rows")
@@ -42,8 +47,10 @@ class StartableNowOutput(serializers.Serializer[Any]):
 
 
 class StartableView(View):
-    """How large a new job could be and start now, by GPU type: what is free, less what quotas,
-    reservations and those who wait leave it."""
+    """How large a new job could be and still start now, by GPU type.
+
+    That is what is free, minus what quotas, reservations and waiting jobs take from it.
+    """
 
     scope = Scope.SUBMIT
     shapes = {

@@ -1,4 +1,4 @@
-"""Jobs and where they run. Rows are written only by `scheduling.services`."""
+"""Jobs and where they run. Only `scheduling.services` writes these rows."""
 
 from scheduling.models.clusters import (
     NODES_WITHOUT_GPUS,

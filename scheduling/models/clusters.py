@@ -1,4 +1,4 @@
-"""Clusters, the policy each is scheduled by, who leads it, and a projection of its nodes."""
+"""Clusters, their policies, their leaders, and a projection of their nodes."""
 
 from django.db import models
 
@@ -8,19 +8,20 @@ from tenants.models import slug_validator
 class Cluster(models.Model):
     """A Kubernetes cluster that Kant schedules, and how to reach it.
 
-    `access`: {"kubeconfig": path, "context": name} or {"server": url, "token_file": path,
-    "ca_file": path} or {"in_cluster": true}. Secrets stay in files, never in this row.
-    `label_map` overrides rows of the default label table (docs/operating/).
-    `namespace_tenants`: {namespace: names of tenants} that plain pods there may use; "*" stands for
-    all namespaces that are not named, and for all tenants.
-    `queue_map`: {name or namespace/name: "tenant/queue" or another name} of queues that plain pods
-    name by labels of other schedulers.
-    `labels`: what jobs choose clusters by, e.g. {"data/imagenet": "local"}.
-    `node_groups`: {name: {"gpu_type", "gpus", "cpu_milli", "memory_mib", "max_nodes", …}} that an
-    autoscaler may give nodes (services/clusters/node_groups.py); {} = the cluster does not grow.
-    `takes_any`: whether jobs come here that name no cluster.
-    `provisioning_class`: of the ProvisioningRequests by which gangs ask for such nodes; "" = their
-    pods do.
+    - `access`: {"kubeconfig": path, "context": name} or {"server": url, "token_file": path,
+      "ca_file": path} or {"in_cluster": true}. Secrets stay in files, never in this row.
+    - `label_map`: overrides rows of the default label table (docs/operating/).
+    - `namespace_tenants`: {namespace: names of tenants} that plain pods there may use; "*" stands
+      for all other namespaces, and for all tenants.
+    - `queue_map`: {name or namespace/name: "tenant/queue" or another name} for queues that plain
+      pods name by labels of other schedulers.
+    - `labels`: what jobs choose clusters by, e.g. {"data/imagenet": "local"}.
+    - `node_groups`: {name: {"gpu_type", "gpus", "cpu_milli", "memory_mib", "max_nodes", …}} to
+      which an autoscaler may add nodes (services/clusters/node_groups.py); {} = the cluster does
+      not grow.
+    - `takes_any`: whether jobs that name no cluster may come here.
+    - `provisioning_class`: of the ProvisioningRequests by which gangs ask for such nodes; "" =
+      their pending pods ask for them.
     """
 
     name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
@@ -47,8 +48,8 @@ class Cluster(models.Model):
     provisioning_class = models.CharField(max_length=253, blank=True, default="", db_default="")
     takes_any = models.BooleanField(default=True, db_default=True)
     is_active = models.BooleanField(default=True)
-    # What the scheduler last said of itself, or while it is connected of the cluster; shown on
-    # pages, never decided upon.
+    # The scheduler's last message about itself or, while connected, about the cluster. Shown on
+    # pages; never used for decisions.
     connected = models.BooleanField(default=False)
     status_message = models.TextField(blank=True)
     last_cycle_at = models.DateTimeField(null=True, blank=True)
@@ -73,10 +74,10 @@ class ClusterPolicy(models.Model):
 class SchedulerLease(models.Model):
     """Which scheduler may act on a scope of a cluster (docs/decisions/0003); "" = all of it.
 
-    `token` grows with every change of holder and is checked by every write of that scheduler
-    (fencing). `asked_by`: a scheduler that leads fewer scopes and would take this one over.
-    `wanted`: the nodes that the wide scope asks its shards for, {"nodes": names, "empty": whether
-    they are to be kept free until they are idle}.
+    `token` grows with each change of holder, and every write of that scheduler checks it (fencing).
+    `asked_by`: a scheduler that leads fewer scopes and wants to take this one over. `wanted`: the
+    nodes that the wide scope asks its shards for: {"nodes": names, "empty": whether to keep them
+    free until they are idle}.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="leases")
@@ -86,15 +87,16 @@ class SchedulerLease(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     asked_by = models.CharField(max_length=200, blank=True, default="")
     wanted = models.JSONField(default=dict, blank=True)
-    # {tenant: dominant share of it with all below it} where the policy orders by it, as of the last
-    # cycle, for pages; that of a department's own jobs stands under its name with "/" behind it.
+    # {tenant: dominant share of it and all tenants below it} if the policy orders by it, as of the
+    # last cycle, for pages. The share of a department's own jobs is listed under its name followed
+    # by "/".
     shares = models.JSONField(default=dict, blank=True)
-    # {tenant: {id of a user, "" = not known: dominant share}}, likewise.
+    # {tenant: {id of a user, "" = unknown: dominant share}}, likewise.
     user_shares = models.JSONField(default=dict, blank=True)
     # {"at": seconds since the epoch, "owed": {tenant: {queue: share}}}: what queues of tenants are
-    # owed, for the scheduler after this one.
+    # owed, for the next scheduler.
     queue_debts = models.JSONField(default=dict, blank=True)
-    # What it counts of its passes and effects (scheduling.session.pace); for pages and metrics.
+    # Counts of its passes and effects (scheduling.session.pace), for pages and metrics.
     pace = models.JSONField(default=dict, blank=True)
 
     class Meta:
@@ -105,10 +107,10 @@ class SchedulerLease(models.Model):
 
 
 class StandingOrder(models.Model):
-    """The jobs that wait their turn at a scheduler, in its order: 16 bytes of the id of each.
+    """The jobs that wait their turn at a scheduler, in its order: 16 bytes per job id.
 
-    Written where queues of tenants have a say in the order (docs/decisions/0061), and not in every
-    pass; the rows of the jobs say which of them wait still. `whole`: all of them are here.
+    Written if queues of tenants affect the order (docs/decisions/0061), and not in every pass; the
+    rows of the jobs say which of them still wait. `whole`: all of them are here.
     """
 
     lease = models.OneToOneField(
@@ -119,26 +121,25 @@ class StandingOrder(models.Model):
 
 
 class ToldGroups(models.Model):
-    """Groups of pods from which pods keep away that schedulers of a divided cluster have placed
-    lately, {group: seconds since the epoch}, for those who have not heard of these pods.
+    """Groups of pods with anti-affinity rules that schedulers of a divided cluster placed recently.
 
-    Whoever places pods of which rules speak has this row alone until it has written, and whoever
-    places others has it together with its like (services/scheduler/ruled.py).
+    {group: seconds since the epoch}, for schedulers that have not heard of these pods yet. A
+    scheduler that places pods named in rules locks this row exclusively until it has written; one
+    that places other pods shares the lock (services/scheduler/ruled.py).
     """
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, primary_key=True)
     apart = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
 
 
-# Those that `NodeRecord.without_gpus` is true of.
+# Matches the rows whose `NodeRecord.without_gpus` is true.
 NODES_WITHOUT_GPUS = models.Q(gpus=0) & ~models.Q(facts__has_key="gpu_parts")
 
 
 class NodeRecord(models.Model):
     """A projection of a node for pages and REST; the Kubernetes API owns the facts.
 
-    Only `scope` is Kant's own: the leader of this scope, and nobody else, places pods here. It
-    is changed by that leader alone.
+    Only `scope` is Kant's own: only the leader of this scope places pods here and changes `scope`.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
@@ -149,7 +150,7 @@ class NodeRecord(models.Model):
     healthy_gpus = models.PositiveIntegerField(default=0)
     allocated_milli = models.PositiveIntegerField(default=0)
     free_gpus = models.PositiveIntegerField(default=0)  # healthy and wholly unallocated
-    # What all pods on it ask for, those of others too; `pods` counts Kant's.
+    # Requests of all pods on the node, including other schedulers' pods; `pods` counts Kant's.
     allocated_cpu_milli = models.PositiveBigIntegerField(default=0, db_default=0)
     allocated_memory_mib = models.PositiveBigIntegerField(default=0, db_default=0)
     pods = models.PositiveIntegerField(default=0, db_default=0)
@@ -159,17 +160,17 @@ class NodeRecord(models.Model):
     hyper_node = models.CharField(max_length=253, blank=True)
     zone = models.CharField(max_length=63, blank=True)
     schedulable = models.BooleanField(default=True)
-    # The rest of what the engine decides by, so that the fleet can be simulated from its rows.
+    # Everything else the engine decides by, so that the fleet can be simulated from its rows.
     cpu_milli = models.PositiveBigIntegerField(default=0)  # allocatable
     memory_mib = models.PositiveBigIntegerField(default=0)  # allocatable
     max_pods = models.PositiveBigIntegerField(default=110)
     extended = models.JSONField(default=dict)  # {resource: allocatable amount}
     labels = models.JSONField(default=dict)
     taints = models.JSONField(default=list)  # [{"key": …, "value": …, "effect": …}]
-    # {"fact": {"value": …, "source": label or field it came from}}
+    # {"fact": {"value": …, "source": the label or field it came from}}
     facts = models.JSONField(default=dict)
-    # What rules of pods there are on it (`session.memory.constraints`), for who asks the engine by
-    # rows; it names pods of all tenants, and is shown to nobody.
+    # Pod rules on the node (`session.memory.constraints`), for questions to the engine that are
+    # answered from rows. It names pods of all tenants and is shown to nobody.
     company = models.JSONField(
         default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
@@ -188,12 +189,12 @@ class NodeRecord(models.Model):
 
 
 class NodeOrder(models.Model):
-    """What an operator wants of a node: that Kant places nothing there, and with `drains` that the
-    pods of its jobs leave, by their own ends, and from `evict_at` on without (None = never).
+    """An operator's order for a node: Kant places nothing there.
 
-    It ends when it is lifted, and with the node; one with a `plan` as soon as no pod is left on the
-    nodes of that plan, and at `opens_at` whatever is. `pods`: how many held places there when it
-    was given.
+    With `drains` the pods of its jobs leave when they end, and from `evict_at` on they are evicted
+    (None = never). The order ends when it is lifted, or with the node. An order with a `plan` ends
+    once no pod is left on the plan's nodes, and at `opens_at` in any case. `pods`: how many held
+    places there when the order was given.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="node_orders")

@@ -6,8 +6,11 @@ from scheduling.models.jobs import Job
 
 
 class JobGpuUse(models.Model):
-    """Of the GPU time that a job held until `until`: of how much it was `measured` how busy the
-    GPUs were, and how much of that they were `idle`, both in milli-GPU x milliseconds."""
+    """Use of the GPU time that a job held until `until`, in milli-GPU x milliseconds.
+
+    `measured`: the part for which it is known how busy the GPUs were. `idle`: the part of that in
+    which they were idle.
+    """
 
     job = models.OneToOneField(
         Job, on_delete=models.CASCADE, primary_key=True, related_name="gpu_use"

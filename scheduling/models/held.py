@@ -1,4 +1,4 @@
-"""What placements hold: in SQL as GPU-milli, and in the columns of a row."""
+"""What placements hold: GPU-milli in SQL, and the columns of a row."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from django.db.models import ExpressionWrapper, F, FloatField
 
 from scheduling.engine.types import BEYOND, PodPlacement
 
-# Of shares by memory to the billionth of one.
+# GPU-milli; shares by memory are exact to a billionth of one.
 HELD = ExpressionWrapper(
     F("held_milli") + F("held_beyond") / float(BEYOND), output_field=FloatField()
 )
 
 
 def columns_of(place: PodPlacement) -> dict[str, Any]:
-    """The columns of `Placement` that say where a pod is and what it holds there."""
+    """Return the columns of `Placement` that say where a pod is and what it holds there."""
     return {
         "pod_set": place.pod_set,
         "ordinal": place.ordinal,

@@ -1,4 +1,4 @@
-"""What people keep of the table of jobs."""
+"""How users have set up the table of jobs."""
 
 from typing import TypedDict
 
@@ -9,15 +9,14 @@ from scheduling.models.shaped import ShapedField, Texts
 
 
 class SavedView(TypedDict):
-    """A name and what stands behind `?` in the address of the table."""
+    """A named view: the query string of the table's address, without `?`."""
 
     name: str
     query: str
 
 
 class JobTable(models.Model):
-    """The columns that somebody chose for the table of jobs, `columns` empty = the usual ones, and
-    the views of it that they keep under a name."""
+    """A user's columns of the table of jobs (`columns`, empty = default) and named views of it."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL,

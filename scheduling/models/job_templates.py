@@ -1,4 +1,4 @@
-"""Jobs that a tenant keeps under a name, to begin others with."""
+"""Jobs that a tenant keeps under a name as templates for others."""
 
 import uuid
 
@@ -9,10 +9,10 @@ from tenants.models import Tenant
 
 
 class JobTemplate(models.Model):
-    """A job document under a name, for the members of a tenant and of those below it.
+    """A job document under a name, for the members of a tenant and of the tenants below it.
 
-    `document` is one as `POST /api/v1/jobs` takes it, without what belongs to one job alone
-    (`services.jobs.templates.LEFT_OUT`) and without secrets.
+    `document` is one that `POST /api/v1/jobs` takes, without secrets and without what belongs to a
+    single job (`services.jobs.templates.LEFT_OUT`).
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -20,7 +20,7 @@ class JobTemplate(models.Model):
     name = models.CharField(max_length=63)
     description = models.CharField(max_length=200, blank=True)
     document = models.JSONField()
-    # Of somebody who was deleted since, the name.
+    # The name remains if the user is deleted.
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )

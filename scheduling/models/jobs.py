@@ -1,4 +1,4 @@
-"""Jobs, their pod sets, every transition, and every placement (the write-ahead of binding)."""
+"""Jobs, their pod sets, every transition and every placement (the write-ahead of binding)."""
 
 import uuid
 from collections.abc import Iterable
@@ -30,13 +30,13 @@ from tenants.models import DEFAULT_QUEUE, Tenant, slug_validator
 STATES = [(s.value, s.value) for s in JobState]
 EVENT_KINDS = [(k.value, k.value) for k in JobEventKind]
 KINDS = [(k.value, k.value.capitalize()) for k in JobKind]
-LARGE = 64_000  # GPU-milli; of smaller jobs there are so many that any list of them is found soon
+LARGE = 64_000  # GPU-milli; smaller jobs are so frequent that lists of them are found fast
 
 
 class Job(models.Model):
     """A submitted job. `version` guards every update; `attempt` counts its placements."""
 
-    # Whether what looks like a secret in its variables and commands is kept from who reads it.
+    # Whether likely secrets in its variables and commands are hidden from the reader.
     secrets_hidden = False
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -46,7 +46,7 @@ class Job(models.Model):
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="jobs"
     )
-    # The name of a queue of the tenant.
+    # The name of one of the tenant's queues.
     queue = models.CharField(
         max_length=63, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE, validators=[slug_validator]
     )
@@ -54,16 +54,17 @@ class Job(models.Model):
     priority = models.IntegerField(default=0)
     gang = models.BooleanField(default=True)
     preemptible = models.BooleanField(default=True)
-    declared_s = models.PositiveIntegerField(null=True, blank=True)  # declared run time, seconds
-    run_limit_s = models.PositiveIntegerField(null=True, blank=True)  # longest run time allowed
+    declared_s = models.PositiveIntegerField(null=True, blank=True)  # declared run time in seconds
+    run_limit_s = models.PositiveIntegerField(null=True, blank=True)  # longest run time, seconds
     strategy = models.CharField(max_length=32, blank=True)
     required_level = models.CharField(max_length=32, blank=True)  # for all pod sets together
     preferred_level = models.CharField(max_length=32, blank=True)
     preempts = models.BooleanField(default=True)
     uses_spares = models.BooleanField(default=False)
-    # How long before its deletion a pod is told to save its work; None = not told, seconds.
+    # How many seconds before its deletion a pod is warned to save its work; None = no warning.
     checkpoint_notice_s = models.PositiveIntegerField(null=True, blank=True)
-    # How often it, or a pod of it, may be placed again after its program failed, and was.
+    # How often the job, or a pod of it, may be placed again after its program failed, and how often
+    # it was.
     max_restarts = models.PositiveIntegerField(default=0)
     restarts = models.PositiveIntegerField(default=0, editable=False)
     # Ids of jobs of the same cluster that must have ended, or succeeded, before this one starts.
@@ -75,24 +76,24 @@ class Job(models.Model):
     array_id = models.UUIDField(null=True, blank=True, editable=False)
     array_index = models.PositiveIntegerField(null=True, blank=True, editable=False)
     labels = ShapedField(shape=TextMap, default=dict, blank=True)
-    # Kant chose its cluster, and may choose another one while it waits (docs/decisions/0075).
+    # Kant chose its cluster, and may choose another while it waits (docs/decisions/0075).
     any_cluster = models.BooleanField(default=False, db_default=False, editable=False)
-    # Labels that its cluster must have, and of which it should have most.
+    # Labels that its cluster must have, and labels of which it should have as many as possible.
     cluster_selector = ShapedField(
         shape=TextMap, default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
     preferred_cluster_labels = ShapedField(
         shape=TextMap, default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
-    # Why it is there, where Kant chose.
+    # Why it is on its cluster, if Kant chose that.
     cluster_choice = ShapedField(shape=ChosenCluster, null=True, blank=True, editable=False)
-    # Of a job that stands for a pod which somebody else made, or for a gang of them, of which this
-    # is the first (docs/decisions/0015, 0026). "" = Kant makes its pods.
+    # The pod that this job stands for if somebody else made it, or the first pod of a gang of these
+    # (docs/decisions/0015, 0026). "" = Kant makes its pods.
     pod_namespace = models.CharField(max_length=63, blank=True, editable=False)
     pod_name = models.CharField(max_length=253, blank=True, editable=False)
-    # Its name: that of its label, or kind and name of the object that makes it one.
+    # The gang's name: from its label, or the kind and name of the object that defines it.
     pod_gang = models.CharField(max_length=400, blank=True, editable=False)
-    # Why that pod cannot be bound as it is now, e.g. its scheduling gates; "" = it can.
+    # Why that pod cannot be bound now, e.g. scheduling gates; "" = it can.
     pod_hold = models.TextField(blank=True, editable=False)
     # Which scheduler of a divided cluster decides about it; "" = the only one, or not routed yet.
     scope = models.CharField(max_length=63, blank=True, default="")
@@ -103,31 +104,31 @@ class Job(models.Model):
     failures = models.PositiveIntegerField(default=0)  # failed placements, for the back-off
     not_before = models.DateTimeField(null=True, blank=True)  # end of its back-off
     gpu_milli = models.BigIntegerField(default=0)  # of all pods; denormalised for lists
-    # Of a job that was resized while it ran: the pods whose wait is told, and their GPU-milli, as
-    # it asked for them when it started (metrics.md, JWTD). None = all that it asks for.
+    # Of a job resized while it ran: the pods that it asked for when it started, and their
+    # GPU-milli; only their wait counts (metrics.md, JWTD). None = all that it asks for.
     first_pods = models.PositiveIntegerField(null=True, editable=False)
     first_gpu_milli = models.BigIntegerField(null=True, editable=False)
-    # The dominating reason while it waits, or why it ended.
+    # The dominant reason why it waits, or why it ended.
     reason = models.CharField(max_length=REASON_LENGTH, blank=True)
     message = models.TextField(blank=True)
     evidence = ShapedField(shape=dict[str, Any], default=dict, blank=True)
     reason_at = models.DateTimeField(null=True, blank=True)
-    # When and on which nodes a blocked head is expected to start, as declared run times promise.
+    # When and where a blocked head is expected to start, by declared run times.
     reserved_start = models.DateTimeField(null=True, blank=True)
     reserved_nodes = ShapedField(shape=Texts, default=list, blank=True)
-    # Of a job that runs and misses pods: why it got no more when it was last told (reason, summary,
-    # evidence, at), for people to see.
+    # Of a running job that lacks pods: why it got no more the last time (reason, summary, evidence,
+    # at), for people to see.
     growth = models.JSONField(null=True, blank=True, editable=False)
-    # What the order and the backfill threshold depend on, kept for the next scheduler: since when
-    # it is blocked at the head, since when it stands in the queue where that is later than its
-    # submission (docs/decisions/0105), and whether a fault put it before all of its priority.
+    # What order and backfill threshold depend on, kept for the next scheduler: since when it is
+    # blocked as a head, since when it counts as queued if later than its submission
+    # (docs/decisions/0105), and whether a fault put it before all others of its priority.
     blocked_since = models.DateTimeField(null=True, blank=True)
     stands_at = models.DateTimeField(null=True, blank=True, editable=False)
     front = models.BooleanField(default=False)
 
     submitted_at = models.DateTimeField()
     admitted_at = models.DateTimeField(null=True, blank=True)
-    # All pods bound, of an elastic gang all that it needs: the wait ends here.
+    # When all pods were bound, or of an elastic gang the pods that it needs: its wait ends here.
     bound_at = models.DateTimeField(null=True, blank=True)
     running_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
@@ -138,11 +139,11 @@ class Job(models.Model):
             models.Index(fields=["cluster", "state"]),
             models.Index(fields=["tenant", "state"]),
             models.Index(fields=["-submitted_at", "-id"]),
-            models.Index(fields=["tenant", "-submitted_at", "-id"]),  # pages of who sees one tenant
+            models.Index(fields=["tenant", "-submitted_at", "-id"]),  # lists of one tenant
             models.Index(fields=["array_id", "array_index"]),
-            models.Index(fields=["ended_at"]),  # what is over for long enough to be deleted
-            # What lists are filtered by and few jobs are. Searches of names have an index, too, on
-            # PostgreSQL (migration 0036).
+            models.Index(fields=["ended_at"]),  # jobs that ended long enough ago to be deleted
+            # Filters of lists that match few jobs. On PostgreSQL searches by name have an index,
+            # too (migration 0036).
             models.Index(
                 fields=["-submitted_at", "-id"], condition=models.Q(held=True), name="held_jobs"
             ),
@@ -164,7 +165,7 @@ class Job(models.Model):
 
     @property
     def chosen(self) -> dict[str, Any] | None:
-        """Which cluster was chosen for it, and why; None where it names one."""
+        """Which cluster was chosen for it, and why; None if the job names one."""
         told: dict[str, Any] | None = self.cluster_choice
         return None if isinstance(told, Unreadable) else told
 
@@ -177,7 +178,7 @@ class PodSet(models.Model):
     name = models.CharField(max_length=63, validators=[slug_validator])
     count = models.PositiveIntegerField()
     min_count = models.PositiveIntegerField(null=True, blank=True)
-    gpu_models = ShapedField(shape=Texts, default=list)  # acceptable GPU types, the preferred first
+    gpu_models = ShapedField(shape=Texts, default=list)  # acceptable GPU types, preferred first
     gpus = models.PositiveIntegerField()
     gpu_milli = models.PositiveIntegerField(default=1000)
     gpu_memory_mib = models.PositiveIntegerField(default=0)
@@ -247,9 +248,11 @@ class PodSet(models.Model):
 
 
 class JobConstraints(models.Model):
-    """What the engine is told of the pods of an open job beside what its rows ask for: what they
-    and others say of each other, and which nodes their volumes leave; see
-    `session.memory.constraints`. Jobs of which there is nothing to tell have no row."""
+    """What the engine needs to know of an open job's pods beyond the requests in its rows.
+
+    These are rules between pods and the nodes that volumes allow; see `session.memory.constraints`.
+    Jobs without any have no row.
+    """
 
     job = models.OneToOneField(
         Job, on_delete=models.CASCADE, primary_key=True, related_name="constraints"
@@ -260,12 +263,12 @@ class JobConstraints(models.Model):
         ordering = ["job"]
 
 
-# JSON columns that only say what people are told.
+# JSON columns that are only shown to people.
 TOLD = ("evidence", "reserved_nodes", "cluster_choice")
 
 
 def unreadable_request(job: Job, sets: Iterable[PodSet]) -> str:
-    """Which column of what the job asks for cannot be read, and why; "" when all can."""
+    """Say which column of the job's request cannot be read, and why; "" if all can."""
     for row in (job, *sets):
         for column, why in unreadable(row):
             if column not in TOLD:
@@ -274,12 +277,12 @@ def unreadable_request(job: Job, sets: Iterable[PodSet]) -> str:
 
 
 class JobPod(models.Model):
-    """A pod that somebody else made, and which pod it is of the job that stands for it."""
+    """A pod that somebody else made, and which pod it is in the job that stands for it."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="pods")
     pod_set = models.PositiveSmallIntegerField()
     ordinal = models.PositiveIntegerField()
-    uid = models.UUIDField(db_index=True)  # of several such rows the last one counts
+    uid = models.UUIDField(db_index=True)  # if several rows have it, the last one counts
     name = models.CharField(max_length=253)
     labels = models.JSONField(default=dict, blank=True)
 
@@ -292,18 +295,18 @@ class JobPod(models.Model):
         ]
 
 
-# Reasons of events: of a victim or of pods of it, of the job that they made room for, of a job of
-# which a pod goes to another node, of an elastic gang that got more pods, of the pods of a job that
-# was cancelled, of a job whose own program failed, of one that ran for as long as it may, of one
-# to which a person gave another count of pods, and of the pods that leave it then, of one whose
-# pods leave a node that is drained.
+# Reasons of events. PREEMPTED: a victim or some of its pods; ROOM_MADE: the preemptor; MOVED: a pod
+# moves to another node; GROWN: an elastic gang got more pods; CANCELLED: pods of a cancelled job;
+# POD_FAILED: the job's own program failed; RUN_LIMIT: it ran as long as it may; RESIZED: a person
+# changed its count of pods, also for the pods that leave it then; DRAINED: pods leave a drained
+# node.
 PREEMPTED, ROOM_MADE, MOVED = "Preempted", "RoomMade", "Moved"
 GROWN, CANCELLED, POD_FAILED = "Grown", "Cancelled", "PodFailed"
 RUN_LIMIT, RESIZED, DRAINED = "RunLimitExceeded", "Resized", "NodeDrained"
 
 
 class JobEvent(models.Model):
-    """One thing that happened to a job; append-only. Every transition has one."""
+    """Something that happened to a job; append-only. Every transition has one."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(db_index=True)
@@ -325,14 +328,14 @@ class PlacementState(models.TextChoices):
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"  # ran and failed, or was rejected by the kubelet
-    RELEASED = "RELEASED"  # given back without (or before) an end of its own
+    RELEASED = "RELEASED"  # given back before, or without, ending by itself
 
 
 LIVE_PLACEMENTS = (PlacementState.INTENDED, PlacementState.BOUND, PlacementState.RUNNING)
 
 
 class Placement(models.Model):
-    """Where one pod of one attempt goes: the intent, then its history."""
+    """Where one pod of one attempt goes: first the intent, then its history."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="placements")
     attempt = models.PositiveIntegerField()
@@ -350,18 +353,16 @@ class Placement(models.Model):
         max_length=16, choices=PlacementState.choices, default=PlacementState.INTENDED
     )
     message = models.TextField(blank=True)
-    # Of a pod that goes while its job goes on: why, e.g. Preempted, for the next scheduler.
+    # Why a pod leaves while its job goes on, e.g. Preempted; for the next scheduler.
     reason = models.CharField(max_length=REASON_LENGTH, blank=True, default="")
     intended_at = models.DateTimeField()
     bound_at = models.DateTimeField(null=True, blank=True)
-    running_at = models.DateTimeField(
-        null=True, blank=True
-    )  # its minimum run time counts from here
-    # When it began to count as allocated: a gang's pods when the last that it needs was bound,
-    # other pods when they were bound themselves (SOR, paper 4.2).
+    running_at = models.DateTimeField(null=True, blank=True)  # start of its minimum run time
+    # When it began to count as allocated: pods of a gang once the last pod that it needs was bound,
+    # other pods once they were bound (SOR, paper 4.2).
     held_from = models.DateTimeField(null=True, blank=True)
     held_milli = models.PositiveIntegerField(default=0)  # milli x devices, for sums in SQL
-    # What a share by memory holds beside, in billionths of a thousandth (held.py).
+    # What a share by memory holds in addition, in billionths of a GPU-milli (held.py).
     held_beyond = models.PositiveIntegerField(default=0, db_default=0)
     ended_at = models.DateTimeField(null=True, blank=True)
 
@@ -375,10 +376,10 @@ class Placement(models.Model):
         indexes = [
             models.Index(fields=["state"]),
             models.Index(fields=["pod_name"]),
-            models.Index(fields=["ended_at"]),  # what holds now, among all that ever did
+            models.Index(fields=["ended_at"]),  # to find the few that hold now
         ]
 
     @property
     def held_exactly(self) -> float:
-        """GPU-milli, of a share by memory to the billionth of one."""
+        """GPU-milli; a share by memory is exact to a billionth of one."""
         return self.held_milli + self.held_beyond / BEYOND

@@ -1,4 +1,4 @@
-"""Plans that free whole nodes at a time that is to come."""
+"""Plans that free whole nodes at a future time."""
 
 import uuid
 
@@ -17,17 +17,17 @@ class PlanOrderState(models.TextChoices):
 
 
 class PlanOrder(models.Model):
-    """Whole nodes that are to be freed between `starts_at` and `ends_at`: `count` of a GPU model,
-    or what a job (`job`) lacks.
+    """An order to free whole nodes between `starts_at` and `ends_at`.
 
-    The plan is made anew then. `most_lost_gpu_s`, `most_moves`: what was approved of it, in
-    GPU-seconds of work and in jobs that move. `tried_at`: when it was made last; `outcome`: why it
-    was not carried out, or how it went. `nodes`, `lost_gpu_s`, `moves`: of the plan that was.
+    It is for `count` nodes of a GPU model, or for those that a job (`job`) lacks. The plan is made
+    anew at that time. `most_lost_gpu_s`, `most_moves`: the approved limits, in GPU-seconds of lost
+    work and in jobs moved. `tried_at`: when the plan was last made; `outcome`: why it was not
+    carried out, or how it went. `nodes`, `lost_gpu_s`, `moves`: of the plan that was carried out.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="plan_orders")
-    # Of somebody who was deleted since, the name.
+    # The name remains if the user is deleted.
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )

@@ -1,10 +1,12 @@
-"""What of the jobs' history is still there."""
+"""How much of the jobs' history is still there."""
 
 from django.db import models
 
 
 class Retention(models.Model):
-    """One row, once anything was deleted: of jobs that ended before `complete_from` some are gone,
-    of all others none."""
+    """A single row, once anything was deleted.
+
+    Some jobs that ended before `complete_from` are gone; all others are there.
+    """
 
     complete_from = models.DateTimeField()

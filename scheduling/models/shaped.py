@@ -1,6 +1,6 @@
-"""JSON columns of a known shape: a value of another one is told by its column, and used by nobody.
+"""JSON columns of a known shape: a value of another shape is reported, and nothing uses it.
 
-Kant checks all that it writes; such a value comes from somebody who changed the database by hand
+Kant checks all that it writes, so such a value comes from somebody who changed the database by hand
 (docs/decisions/0039). One such row must not keep a list of others from being shown.
 """
 
@@ -40,7 +40,7 @@ class SecretKey(TypedDict):
 
 
 class DeviceClaim(TypedDict, total=False):
-    """A template, or a device class and what comes with it."""
+    """A template, or a device class with its count and selectors."""
 
     template: str
     device_class: str
@@ -89,8 +89,10 @@ class OutlookOfCluster(TypedDict):
 
 
 class ChosenCluster(TypedDict):
-    """Which cluster was chosen for a job and why, as of `at`, after so many `moves`, and what was
-    known of each."""
+    """The cluster chosen for a job as of `at`, why, and what was known of each cluster.
+
+    `moves`: how often the job has moved to another cluster.
+    """
 
     cluster: str
     summary: str
@@ -100,7 +102,7 @@ class ChosenCluster(TypedDict):
 
 
 class Unreadable:
-    """Stands for a value of another shape: empty to whoever reads it, and stored as it was."""
+    """Stands for a value of the wrong shape: reads as empty, is stored unchanged."""
 
     raw: Any
     why: str
@@ -123,7 +125,7 @@ class ShapedField(models.JSONField):
 
     def deconstruct(self) -> Any:
         name, _, args, kwargs = super().deconstruct()
-        return name, "django.db.models.JSONField", args, kwargs  # the column is the same
+        return name, "django.db.models.JSONField", args, kwargs  # the database column is the same
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         found = super().from_db_value(value, expression, connection)
@@ -143,7 +145,7 @@ class ShapedField(models.JSONField):
 
 
 def unreadable(row: models.Model) -> Iterator[tuple[str, str]]:
-    """(column, what is wrong with its value) of a row."""
+    """Yield (column, what is wrong with its value) for a row."""
     for name in _columns(type(row)):
         value = getattr(row, name)
         if isinstance(value, Unreadable):

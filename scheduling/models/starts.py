@@ -1,4 +1,4 @@
-"""When waiting jobs are expected to start, and who works that out."""
+"""When waiting jobs are expected to start, and which process works that out."""
 
 from django.db import models
 
@@ -8,10 +8,12 @@ from scheduling.models.shaped import ShapedField
 
 
 class StartEstimate(models.Model):
-    """What was told last of a job that waits, and first (`first_…`), against which its start is
-    held. Without a band `none` says why, and `earliest` before when nine in ten such jobs do not
-    start, where that is known. `first_runs`: the band as the runs ahead had it before it was
-    calibrated, p10, p50, p90 in seconds since the epoch."""
+    """The latest and the first (`first_…`) forecast for a waiting job.
+
+    The job's start is compared with the first. Without a band, `none` says why, and `earliest`, if
+    known, is the time before which nine in ten such jobs do not start. `first_runs`: p10, p50, p90
+    of the first forecast before calibration, in seconds since the epoch.
+    """
 
     job = models.OneToOneField(
         Job, on_delete=models.CASCADE, primary_key=True, related_name="estimate"
@@ -29,7 +31,7 @@ class StartEstimate(models.Model):
     first_basis = models.CharField(max_length=16, blank=True)
     first_as_of = models.DateTimeField(null=True)
     first_runs = ShapedField(shape=list[float], default=list, blank=True)
-    # Its first start after that.
+    # Its first start after that forecast.
     started_at = models.DateTimeField(null=True, db_index=True)
 
     class Meta:
@@ -37,9 +39,12 @@ class StartEstimate(models.Model):
 
 
 class Forecasting(models.Model):
-    """Who forecasts for a cluster, and how far it is. `holder`: a process that is taken for dead
-    when it has been silent since `alive_at`. Of the last pass: the instant that it is of, jobs that
-    waited, runs ahead of each scope, CPU seconds."""
+    """The process that forecasts for a cluster, and its progress.
+
+    `holder`: the process; it counts as dead if `alive_at` is too long ago. Of the last pass:
+    `as_of`, the time that it is about; `waiting`: number of waiting jobs; `runs`: simulated runs
+    per scope; `cpu_s`: CPU seconds.
+    """
 
     cluster = models.OneToOneField(
         Cluster, on_delete=models.CASCADE, primary_key=True, related_name="forecasting"

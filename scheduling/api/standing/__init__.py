@@ -1,1 +1,1 @@
-"""REST for how things stand now: who holds GPUs, who lends to whom, why what waits waits."""
+"""REST for the current state: who holds GPUs, who lends to whom, why jobs wait."""

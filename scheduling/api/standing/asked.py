@@ -1,4 +1,4 @@
-"""Of whose jobs, and of which GPUs, a question about what stands now is."""
+"""Query parameters that limit a question about the current state to some jobs and GPUs."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -21,7 +21,10 @@ WHOSE = {
 
 
 class Whose(NamedTuple):
-    """None = all: of `tenants`, by primary key, those that the reader may see."""
+    """The limits of a question; None = no limit.
+
+    `tenants`: primary keys of tenants that the reader may see.
+    """
 
     tenants: Collection[int] | None
     cluster: Cluster | None
@@ -29,7 +32,7 @@ class Whose(NamedTuple):
 
 
 def whose(request: Request, reader: User) -> Whose:
-    """Raises a Problem for names that the reader does not know."""
+    """Read the limits from a request. Raises a Problem for names that the reader does not know."""
     query = request.query_params
     tenants, cluster = access_of(reader).visible_tenants(), None
     if name := query.get("tenant", ""):

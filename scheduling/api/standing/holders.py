@@ -1,4 +1,4 @@
-"""REST for who holds GPUs now, and who asks for more."""
+"""REST for who holds GPUs now, and who is asking for more."""
 
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -26,8 +26,10 @@ QUERY = {
 
 
 class TypeStandingOutput(serializers.Serializer[Any]):
-    """The GPUs of a type. `held` counts what all tenants hold, those too that are not yours to
-    see."""
+    """The GPUs of one type.
+
+    `held` counts the GPUs of all tenants, also of tenants that you may not see.
+    """
 
     gpu_type = serializers.CharField()
     gpus = serializers.IntegerField()
@@ -36,10 +38,14 @@ class TypeStandingOutput(serializers.Serializer[Any]):
 
 
 class HolderOutput(serializers.Serializer[Any]):
-    """`user` is null of tenants, and where nobody of Kant submitted; `name` and `job` are null but
-    of jobs. `gpu_type` is empty where jobs wait that accept any. `held`: GPUs that pods have;
-    `asked`: GPUs that waiting jobs ask for, by the first type that they accept. `share`: what is
-    held of all GPUs of the type, from 0 to 1; null where no node has such GPUs."""
+    """GPUs that a tenant, user or job holds and asks for.
+
+    `user` is null in rows of tenants, and if no user of Kant submitted the job. `name` and `job`
+    are null except in rows of jobs. `gpu_type` is empty for waiting jobs that accept any type.
+    `held`: GPUs that pods have. `asked`: GPUs that waiting jobs ask for, counted at the first type
+    that they accept. `share`: the part of all GPUs of the type that is held, from 0 to 1; null if
+    no node has such GPUs.
+    """
 
     tenant = serializers.CharField()
     user = serializers.CharField(allow_null=True)
@@ -52,8 +58,11 @@ class HolderOutput(serializers.Serializer[Any]):
 
 
 class HoldersOutput(serializers.Serializer[Any]):
-    """Each job counts for its own tenant, so that rows of a type add up. `count`: how many rows
-    there are, of which `items` has the first."""
+    """Who holds GPUs now.
+
+    Each job counts only for its own tenant, so the rows of one type add up. `count`: the total
+    number of rows, of which `items` has the first.
+    """
 
     by = serializers.ChoiceField([str(of) for of in HolderOf])
     types = TypeStandingOutput(many=True)
@@ -62,7 +71,7 @@ class HoldersOutput(serializers.Serializer[Any]):
 
 
 class HoldersView(View):
-    """Who holds GPUs now, and who asks for more: by tenant, user or job, and GPU type."""
+    """Who holds GPUs now and who is asking for more, by tenant, user or job, and by GPU type."""
 
     shapes = {"GET": Shape(HoldersOutput, texts=QUERY)}
     query = {"GET": frozenset(QUERY)}
@@ -77,7 +86,7 @@ class HoldersView(View):
 
 
 def _one_of(words: type[Word], parameter: str, text: str) -> Word:
-    """Raises a Problem for what is none of them."""
+    """Parse one of the words. Raises a Problem for any other text."""
     try:
         return words(text)
     except ValueError:

@@ -21,8 +21,11 @@ QUERY = {
 
 
 class LoanJobOutput(serializers.Serializer[Any]):
-    """`job`, `name` and `tenant` are null where its tenant is not yours to see, and where what a
-    tenant borrows for all below it is explained by no one job."""
+    """A job that explains part of a loan.
+
+    `job`, `name` and `tenant` are null if you may not see its tenant, or if no single job explains
+    what a tenant borrows for the tenants below it.
+    """
 
     job = serializers.UUIDField(source="job.pk", allow_null=True, default=None)
     name = serializers.CharField(source="job.name", allow_null=True, default=None)
@@ -32,11 +35,13 @@ class LoanJobOutput(serializers.Serializer[Any]):
 
 
 class StandingLoanOutput(serializers.Serializer[Any]):
-    """`borrower` with all below it holds `gpus` beyond its guarantee, out of the idle one of
-    `lender`, since the start of the first of `jobs`; `wanted`: so many of them waiting jobs of the
-    lender and of those below it ask for now, without the borrower's own. Null: a tenant that you
-    may not see; a lender "": no guarantee covers it any more, for its owner has come to use it, or
-    a quota was cut."""
+    """A loan: `borrower` and the tenants below it hold `gpus` beyond their guarantee.
+
+    They come out of the idle guarantee of `lender`, since the start of the first of `jobs`.
+    `wanted`: how many of them waiting jobs of the lender and of tenants below it ask for now,
+    without the borrower's own jobs. A null name is a tenant that you may not see. `lender` "" means
+    that no guarantee covers the loan any more, because its owner now uses it or a quota was cut.
+    """
 
     borrower = serializers.CharField(allow_null=True)
     lender = serializers.CharField(allow_null=True, allow_blank=True)
@@ -48,9 +53,12 @@ class StandingLoanOutput(serializers.Serializer[Any]):
 
 
 class LoanSumOutput(serializers.Serializer[Any]):
-    """What a tenant `borrowed` in all and how much of it the owners have `wanted` back, and what it
-    `lent` and `asks_for` of that. They do not add up over tenants. Null: tenants that you may not
-    see, together."""
+    """The loans of one tenant in sum.
+
+    `borrowed`: what it borrows, of which owners want `wanted` back. `lent`: what it lends, of which
+    it asks back `asks_for`. The numbers do not add up over tenants. A null `tenant` stands for all
+    tenants that you may not see.
+    """
 
     tenant = serializers.CharField(allow_null=True)
     borrowed = Gpus(source="borrowed_milli")
@@ -60,8 +68,11 @@ class LoanSumOutput(serializers.Serializer[Any]):
 
 
 class LoanLedgerOutput(serializers.Serializer[Any]):
-    """`sums`: by tenant, first who borrows most. `reclaiming`: the clusters whose policy has what
-    was lent taken back by preemption; on others it comes back as jobs end."""
+    """Current loans.
+
+    `sums`: per tenant, the largest borrower first. `reclaiming`: clusters whose policy reclaims
+    loans by preemption; on other clusters loans return as jobs end.
+    """
 
     items = StandingLoanOutput(many=True, source="loans")
     sums = LoanSumOutput(many=True)
@@ -69,8 +80,10 @@ class LoanLedgerOutput(serializers.Serializer[Any]):
 
 
 class LoansView(View):
-    """Who borrows how much of whose guarantee now, and who wants it back: the loans of which you
-    see one end, first those that most is wanted back of."""
+    """Who borrows how much of whose guarantee now, and who wants it back.
+
+    Shows the loans of which you may see one side, those with the most wanted back first.
+    """
 
     shapes = {"GET": Shape(LoanLedgerOutput, texts=QUERY)}
     query = {"GET": frozenset(QUERY)}

@@ -1,4 +1,4 @@
-"""REST for why GPUs are waited for."""
+"""REST for why jobs wait for GPUs."""
 
 from typing import Any
 
@@ -14,9 +14,12 @@ from tenants.api.schema import Shape
 
 
 class PendingReasonOutput(serializers.Serializer[Any]):
-    """`reason`: a code, empty where nobody has looked at the jobs yet. `gpu_type`: the first that
-    they accept, empty = any; a job with several pod sets counts at the type of each. `never`: no
-    state of the cluster could start them. `since`: the first of them was submitted then."""
+    """Waiting jobs with one reason and one GPU type.
+
+    `reason`: a code, empty if the jobs have not been examined yet. `gpu_type`: the first that they
+    accept, empty = any; a job with several pod sets counts at the type of each. `never`: no state
+    of the cluster could start them. `since`: when the first of them was submitted.
+    """
 
     reason = serializers.CharField()
     gpu_type = serializers.CharField()
@@ -31,7 +34,7 @@ class PendingOutput(serializers.Serializer[Any]):
 
 
 class PendingView(View):
-    """Why GPUs are waited for: waiting jobs by reason and GPU type, the most GPUs first."""
+    """Why jobs wait for GPUs: waiting jobs by reason and GPU type, the most GPUs first."""
 
     shapes = {"GET": Shape(PendingOutput, texts=WHOSE)}
     query = {"GET": frozenset(WHOSE)}

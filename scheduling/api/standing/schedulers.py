@@ -1,4 +1,4 @@
-"""REST for how schedulers fare."""
+"""REST for how schedulers are doing."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ QUERY = {"cluster": "Name of a cluster; all active ones if absent."}
 
 
 class FailureOutput(serializers.Serializer[Any]):
-    """Requests to the Kubernetes API that ended so since the scheduler leads."""
+    """Requests to the Kubernetes API with this result since the scheduler took the lead."""
 
     effect = serializers.CharField()
     result = serializers.CharField()
@@ -34,16 +34,19 @@ class BacklogOutput(serializers.Serializer[Any]):
 
 
 class SchedulerOutput(serializers.Serializer[Any]):
-    """The scheduler of a shard; of the whole cluster where `scope` is empty.
+    """The scheduler of a shard, or of the whole cluster if `scope` is empty.
 
-    `holder`: the process that leads, empty = nobody; `since` when, with a lease that it renews and
-    that runs out at `lease_until`; `token` grows with each change of the leader. Of the last
-    `over_seconds`: `passes` that changed something and their mean `pass_seconds` (null where there
-    was none), `binds_per_second`, `failed` requests, and which part of the time it was `busy`, in
-    the engine (`decide`) and in the database (`write`), from 0 to 1. `backlog`: `effects` asked of
-    the Kubernetes API that have not ended, `news` of the cluster not taken in, and whether `rows`
-    that people wrote wait. `failures` and `work` count since it leads. `advice`: sentences on what
-    stands still or is too slow, and what to do.
+    - `holder`: the process that leads, empty = none; `since`: when it took the lead.
+    - `lease_until`: when its lease runs out unless it renews it; `token` grows with each change of
+      the leader.
+    - `over_seconds`: the period that the next fields are about. `passes`: how many passes changed
+      something; `pass_seconds`: their mean duration, null if there was none; `binds_per_second`;
+      `failed`: requests; `busy`, `decide` (in the engine), `write` (in the database): parts of the
+      time, from 0 to 1.
+    - `backlog`: `effects` requested from the Kubernetes API that have not ended, `news` of the
+      cluster not yet taken in, and whether `rows` that people wrote are waiting.
+    - `failures`, `work`: counts since it took the lead.
+    - `advice`: sentences on what is stuck or too slow, and what to do.
     """
 
     cluster = serializers.CharField(source="cluster.name")
@@ -77,8 +80,10 @@ class SchedulersOutput(serializers.Serializer[Any]):
 
 
 class SchedulersView(View):
-    """Who leads each cluster and each shard of it, how busy that scheduler is, and what is left to
-    do. For operators."""
+    """Who leads each cluster and each of its shards, how busy that scheduler is, and its backlog.
+
+    For operators.
+    """
 
     shapes = {"GET": Shape(SchedulersOutput, texts=QUERY)}
     query = {"GET": frozenset(QUERY)}

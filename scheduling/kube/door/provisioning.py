@@ -1,5 +1,4 @@
-"""ProvisioningRequests of the Cluster Autoscaler: read, created, and deleted with their
-PodTemplates.
+"""ProvisioningRequests of the Cluster Autoscaler and their PodTemplates: read, created, deleted.
 
 Sources: cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go, and the
 proposal provisioning-request.md beside it.

@@ -50,8 +50,7 @@ Look = Callable[[], Awaitable[CallOutcome | None]]
 def looking(
     client: Client, path: str, read: Callable[[bytes], Seen], judge: Judge[Seen], what: str
 ) -> Look:
-    """Return a function that looks at one object: `judge` gets it from `read`, None if there is
-    none.
+    """Return a function that looks at one object and has `judge` judge it (None = no object).
 
     It raises LookRefused if it is refused, and NoReply if the reply says neither.
     """

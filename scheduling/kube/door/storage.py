@@ -86,9 +86,7 @@ class ClaimReader:
     """
 
     def __init__(self) -> None:
-        self._selected: dict[
-            str, tuple[str, int]
-        ] = {}  # by uid: the node, and how often it was refused
+        self._selected: dict[str, tuple[str, int]] = {}  # by uid: node, times refused
 
     def __call__(self, raw: KubeClaim) -> ClaimFacts:
         facts = claim_facts(raw)

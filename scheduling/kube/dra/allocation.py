@@ -97,9 +97,7 @@ class _DeviceSearch:
         self.found: list[tuple[GivenDevice, ...]] = []
         self._claims, self._offers, self._fits = claims, offers, fits
         self._taken, self._used = taken, used
-        self._allocating: dict[
-            DeviceId, set[int]
-        ] = {}  # claims that get the device whole, by index
+        self._allocating: dict[DeviceId, set[int]] = {}  # claims that get it whole
         self._shares: dict[DeviceId, list[Amounts]] = {}  # the parts of it that claims get
         self._consumed: dict[tuple[Amounts, DeviceId], Amounts | None] = {}
         self._counters = dict(offers.counters)
