@@ -1,4 +1,4 @@
-"""REST for many jobs submitted at once."""
+"""REST for submitting many jobs at once."""
 
 from typing import Any
 
@@ -23,15 +23,14 @@ from tenants.models import Scope
 
 @extend_schema_field(JobInput)
 class Document(Told, serializers.Field[Any, Any, Any, Any]):
-    """A job document as it came; each is judged for itself."""
+    """A job document, unchanged; each document is validated by itself."""
 
     def to_internal_value(self, data: Any) -> Any:
         return data
 
 
 class JobBatchInput(Serializer):
-    """Job documents, also such with `array`, in the order in which they are to stand in the
-    queue."""
+    """Job documents, also ones with `array`, in the order in which they enter the queue."""
 
     jobs = List(child=Document(allow_null=True), allow_empty=False, max_length=MOST_DOCUMENTS)
 
@@ -42,9 +41,12 @@ class ProblemOutput(serializers.DictField):
 
 
 class JobBatchAnswerOutput(serializers.Serializer[Any]):
-    """What became of one document: `status` as `POST /api/v1/jobs` would have answered it, with the
-    `job`, or of a document with `array` the `array`, or the `problem`, whose pointers lead into
-    that document. The other two are null."""
+    """The result for one document.
+
+    `status`: what `POST /api/v1/jobs` would have returned, with the `job` (or the `array` for a
+    document with `array`) or with the `problem`, whose pointers point into that document. The
+    others are null.
+    """
 
     status = serializers.IntegerField()
     job = JobOutput(allow_null=True)
@@ -53,8 +55,7 @@ class JobBatchAnswerOutput(serializers.Serializer[Any]):
 
 
 class JobBatchOutput(serializers.Serializer[Any]):
-    """How many of the documents were accepted and how many refused, and for each its answer, in
-    their order."""
+    """How many documents were accepted and refused, and the result for each, in their order."""
 
     accepted = serializers.IntegerField()
     refused = serializers.IntegerField()
@@ -62,10 +63,13 @@ class JobBatchOutput(serializers.Serializer[Any]):
 
 
 class JobBatchView(View):
-    """Submits up to 1,000 unlike jobs at once, with those of arrays up to 10,000, each document
-    accepted or refused for itself: the answer is 200 and says of each what `POST /api/v1/jobs`
-    would have answered. Cheaper than one call for each. `after` and `after_ok` name jobs that were
-    there before. A dry run changes nothing and says which would be accepted."""
+    """Submit up to 1,000 different jobs at once, or up to 10,000 including those of arrays.
+
+    Each document is accepted or refused by itself: the answer is 200 and says for each what `POST
+    /api/v1/jobs` would have returned. This is cheaper than one call per job. `after` and `after_ok`
+    may name only jobs that existed before. A dry run changes nothing and says which would be
+    accepted.
+    """
 
     scope = Scope.SUBMIT
     shapes = {"POST": Shape(JobBatchOutput, JobBatchInput)}

@@ -1,4 +1,4 @@
-"""REST for one act on many jobs."""
+"""REST for one action on many jobs."""
 
 from typing import Any
 
@@ -22,7 +22,10 @@ from tenants.models import Scope
 
 
 class JobActInput(Serializer):
-    """`ids`: of jobs. `changes`: for `change` alone, as `PATCH /api/v1/jobs/ID` takes them."""
+    """An action and the jobs to apply it to.
+
+    `ids`: ids of jobs. `changes`: only for `change`, as `PATCH /api/v1/jobs/ID` takes them.
+    """
 
     act = Choice([act.value for act in JobAct])
     ids = List(child=Uuid(), allow_empty=False, max_length=MOST_AT_ONCE)
@@ -30,8 +33,11 @@ class JobActInput(Serializer):
 
 
 class JobActAnswerOutput(serializers.Serializer[Any]):
-    """What became of one job: `status` as the call for it alone would have answered, with the `job`
-    as it is now, or the `problem`. The other is null."""
+    """The result for one job.
+
+    `status`: what the call for this job alone would have returned, with the `job` as it is now or
+    with the `problem`. The other is null.
+    """
 
     id = serializers.UUIDField()
     status = serializers.IntegerField()
@@ -40,8 +46,7 @@ class JobActAnswerOutput(serializers.Serializer[Any]):
 
 
 class JobActOutput(serializers.Serializer[Any]):
-    """To how many of the jobs it was done, how many refused, and the answer of each, in their
-    order."""
+    """For how many jobs the action succeeded and was refused, and the result for each, in order."""
 
     done = serializers.IntegerField()
     refused = serializers.IntegerField()
@@ -49,9 +54,12 @@ class JobActOutput(serializers.Serializer[Any]):
 
 
 class JobActView(View):
-    """Cancels, holds, releases or changes up to 500 jobs, each done or refused for itself: the
-    answer is 200 and says of each what the call for it alone would have answered. A dry run changes
-    nothing and says which would refuse, and what it would do to all jobs."""
+    """Cancel, hold, release or change up to 500 jobs.
+
+    Each job succeeds or is refused by itself: the answer is 200 and says for each what the call for
+    it alone would have returned. A dry run changes nothing and says which would be refused, and
+    what the action would do to all jobs.
+    """
 
     scope = Scope.SUBMIT
     shapes = {"POST": Shape(JobActOutput, JobActInput, rehearsal=DryRunWithEffects)}

@@ -1,4 +1,4 @@
-"""Shapes of clusters and policies in REST."""
+"""Serializers of clusters and policies."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from tenants.models import User
 
 
 def namespace_name(text: str) -> None:
-    """Raises ValidationError for what Kubernetes refuses as the name of a namespace."""
+    """Raise ValidationError for a name that Kubernetes refuses for namespaces."""
     if not SLUG.fullmatch(text):
         raise serializers.ValidationError(SLUG_RULE)
 
@@ -98,7 +98,7 @@ class ClusterInput(ClusterChange):
 
 
 class LeaderOutput(serializers.Serializer[Any]):
-    """The scheduler of a shard; of the whole cluster where `scope` is empty."""
+    """The scheduler of a shard, or of the whole cluster if `scope` is empty."""
 
     scope = serializers.CharField()
     holder = serializers.CharField()
@@ -107,10 +107,14 @@ class LeaderOutput(serializers.Serializer[Any]):
 
 
 class ClusterOutput(serializers.Serializer[Cluster]):
-    """`access`, `namespace_tenants`, `queue_map` and `leaders` are shown to operators only, null to
-    others. `job_rules`: all rules of what jobs may name, defaults included. `connected`: a
-    scheduler is at work on the cluster now and reaches its API; where not, `status_message` says
-    why. `remarks`: what operators should know of a cluster that is scheduled; mostly nothing."""
+    """A cluster.
+
+    `access`, `namespace_tenants`, `queue_map` and `leaders` are shown to operators only and are
+    null for others. `job_rules`: all rules about what jobs may name, defaults included.
+    `connected`: a scheduler is working on the cluster now and reaches its API; otherwise
+    `status_message` says why not. `remarks`: what operators should know of a working cluster;
+    usually empty.
+    """
 
     name = serializers.CharField()
     title = serializers.CharField()
@@ -168,7 +172,7 @@ class ClusterOutput(serializers.Serializer[Cluster]):
 
 
 class PolicyInput(ReasonInput):
-    """The whole policy: what it does not name gets its default."""
+    """The whole policy: settings that it leaves out get their defaults."""
 
     policy = Object()
 

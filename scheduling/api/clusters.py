@@ -92,7 +92,7 @@ class ClusterView(View):
 
 
 class PolicyView(View):
-    """How a cluster is scheduled. Version 0 = the defaults, nothing stored yet."""
+    """The policy of a cluster. Version 0 = the defaults; nothing is stored yet."""
 
     shapes = {
         "GET": Shape(PolicyOutput),
@@ -125,8 +125,11 @@ class PolicyView(View):
 
 
 class PolicyRevertView(View):
-    """Takes back a change of a policy, by the id of its record in the audit trail, as a change of
-    its own: `GET /api/v1/audit?action=policy` lists them. The version is that of the policy."""
+    """Revert a change of a policy, given the id of its audit record.
+
+    The revert is a change of its own. `GET /api/v1/audit?action=policy` lists the records. The
+    expected version is the policy's.
+    """
 
     shapes = {"POST": Shape(PolicyOutput, ReasonInput, versioned=True, rehearsal=DryRunWithEffects)}
 

@@ -1,6 +1,6 @@
-"""Serializers made from the definition of a job's fields (`scheduling.job_fields`).
+"""Serializers made from the definitions of a job's fields (`scheduling.job_fields`).
 
-What comes in is checked for its types and sizes; ranges and rules are for `services.job_spec`.
+They check types and sizes of the input; `services.job_spec` checks ranges and rules.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,8 @@ AnyField = serializers.Field[Any, Any, Any, Any]
 
 
 class AmountField(Integer):
-    """A whole number whose range is told here, and checked with all else that can be wrong."""
+    """A whole number whose range is documented here but checked later, together with all other
+    rules."""
 
     def __init__(self, least: int | None, most: int | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -41,8 +42,10 @@ class AmountField(Integer):
 def input_of(
     name: str, struct: type[Struct], said: str | None = None, **more: AnyField
 ) -> type[Serializer]:
-    """The serializer of a document, all its fields as they are given; `more`: other names of some.
-    A null stands for “not given”, where that is not a choice of its own."""
+    """Return the serializer of a document with all its input fields; `more` adds fields or aliases.
+
+    Null means "not given", unless null is a choice of its own.
+    """
     fields = {one.name: given(one) for one in fields_of(struct).values()}
     return made(name, said or struct.__doc__, fields | more)
 
@@ -52,7 +55,7 @@ def made(name: str, said: str | None, fields: dict[str, AnyField]) -> type[Seria
 
 
 def given(field: Field, **kwargs: Any) -> AnyField:
-    """The field as it is given; by `kwargs` otherwise than in a document."""
+    """Return the input field of `field`; `kwargs` override what holds in a document."""
     return _given(
         field.type,
         required=field.default is NODEFAULT,
@@ -106,7 +109,7 @@ def _input(struct: type[Struct]) -> type[Serializer]:
 
 # --- out ------------------------------------------------------------------------------------------
 def output_of(struct: type[Struct], without: Iterable[str] = ()) -> dict[str, AnyField]:
-    """The fields of a document as they are told, of a row with its columns."""
+    """Return the output fields of a document, read from the columns of a row."""
     fields = fields_of(struct).values()
     return {one.name: _told_of(one) for one in fields if one.name not in without}
 
@@ -143,7 +146,7 @@ def _told(of: inspect.Type, **kwargs: Any) -> AnyField:
 
 @cache
 def output(struct: type[Struct]) -> AnySerializer:
-    """The serializer of what is inside a document."""
+    """Return the output serializer of a struct inside a document."""
     name = _called(struct, "Output")
     return type(name, (Output,), {"__module__": __name__, **output_of(struct)})
 

@@ -47,10 +47,13 @@ QUERY = {
 
 
 class StreamEventOutput(serializers.Serializer[Any]):
-    """`kind`: of an event of a job, or an action of the audit trail. `subject`: the name of the
-    job, or what was changed. `job`, `tenant`, `cluster`: null where it is about none. `reason`: a
-    code, empty where there is none. `message`: in words; of a change why it was made. `by`: who did
-    it, empty = Kant itself."""
+    """An event of a job or an entry of the audit trail.
+
+    `kind`: of the job's event, or the action of the audit trail. `subject`: the name of the job, or
+    what was changed. `job`, `tenant`, `cluster`: null if the event concerns none. `reason`: a code,
+    empty if there is none. `message`: a sentence; for a change, the reason that was given. `by`:
+    who did it, empty = Kant itself.
+    """
 
     at = serializers.DateTimeField()
     kind = serializers.CharField()
@@ -64,8 +67,11 @@ class StreamEventOutput(serializers.Serializer[Any]):
 
 
 class StreamOutput(serializers.Serializer[Any]):
-    """`next`: the address of the next page; null on the last one. `since`, `until`: the period that
-    was looked at."""
+    """A page of events.
+
+    `next`: the address of the next page, null on the last one. `since`, `until`: the period
+    covered.
+    """
 
     items = StreamEventOutput(many=True)
     next = serializers.URLField(allow_null=True)
@@ -74,8 +80,10 @@ class StreamOutput(serializers.Serializer[Any]):
 
 
 class EventsView(View):
-    """What happened to jobs of the tenants that you see, and what people changed that you may read
-    the audit trail of, the newest first."""
+    """Events of jobs, and changes by people, newest first.
+
+    Shows the jobs of tenants that you may see, and the changes whose audit trail you may read.
+    """
 
     shapes = {"GET": Shape(StreamOutput, texts=QUERY)}
     query = {"GET": frozenset(QUERY)}
@@ -91,7 +99,7 @@ class EventsView(View):
         following = None
         if cursor is not None:
             here = request.build_absolute_uri()
-            # The next page is of the same period, however late it is asked for.
+            # The next page covers the same period, however late it is requested.
             for name, value in (
                 ("since", wanted.since.isoformat()),
                 ("until", wanted.until.isoformat()),

@@ -1,4 +1,4 @@
-"""Query parameters of the lists. A value that cannot be understood is an error, never ignored."""
+"""Query parameters of lists. An unknown value is an error; it is never ignored."""
 
 from typing import Any
 from uuid import UUID
@@ -109,7 +109,7 @@ class JobFilter(FilterSet):
         return accepting(rows, model)
 
     def named(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
-        # The index for parts of names finds it.
+        # `icontains` makes the index for parts of names apply.
         return rows.filter(name=name, name__icontains=name)
 
     def at_least(self, rows: QuerySet[Job], _: str, gpus: Any) -> QuerySet[Job]:
@@ -137,7 +137,7 @@ class PodFilter(FilterSet):
 
 
 def scope_names(_: Any, nodes: QuerySet[NodeRecord]) -> Names:
-    """A shard may have no node at all for a while."""
+    """Return the names of shards, also of those that have no node at the moment."""
     return Names("scope", ((nodes, "scope"), (SchedulerLease.objects.all(), "scope")))
 
 

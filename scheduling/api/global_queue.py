@@ -21,9 +21,12 @@ from tenants.database.keyset import BadCursor, packed, unpacked
 
 
 class PlaceOutput(serializers.Serializer[Any]):
-    """A job that waits its turn. `position`: its place among all of them, from 1, as `explain`
-    tells it. `head_of`: the GPU types of which it is the first. `job`, `name`, `tenant`, `queue`,
-    `user` and `message` are null where its tenant is not yours to see."""
+    """A job that waits its turn.
+
+    `position`: its place among all waiting jobs, from 1, as in `explain`. `head_of`: the GPU types
+    for which it is first. `job`, `name`, `tenant`, `queue`, `user` and `message` are null if you
+    may not see its tenant.
+    """
 
     position = serializers.IntegerField(source="number")
     scope = serializers.CharField(source="job.scope")
@@ -55,8 +58,11 @@ HIDDEN = ("message", "job", "name", "tenant", "queue", "user")
 
 
 class OrderPagination(CursorPagination):
-    """Pages of an order that no fields give: a page begins behind the last job of the one before,
-    wherever that stands by then; where it does not wait any more, at the place that it had."""
+    """Pages of an order that no fields define.
+
+    A page starts after the last job of the previous page, wherever that job is by then; if it no
+    longer waits, at the place that it had.
+    """
 
     def paginate_queryset(
         self,
@@ -88,9 +94,11 @@ def _behind(numbered: Sequence[tuple[int, UUID]], cursor: str) -> int:
 
 
 class GlobalQueueView(ListView):
-    """All that wait their turn on a cluster, in the order in which its scheduler comes to them.
-    Where shards divide the cluster each has its own queue; without `scope` it is that of the
-    first."""
+    """All jobs that wait their turn on a cluster, in the order of its scheduler.
+
+    In a divided cluster each shard has its own queue; without `scope` the answer is that of the
+    first.
+    """
 
     shapes = {"GET": Shape(PlaceOutput, many=True)}
 

@@ -1,4 +1,4 @@
-"""What is told of jobs in REST."""
+"""What REST says of jobs."""
 
 from typing import Any
 
@@ -20,13 +20,16 @@ from tenants.api.base import shown
 from tenants.api.fields import Gpus
 from tenants.api.outputs import Output
 
-# Told of a job otherwise than its document says it.
+# Fields that a job's output shows in another form than its document.
 ELSEWHERE = ("name", "tenant", "cluster", "array", "pod_sets")
 
 
 class PlainPodOutput(Output[Any]):
-    """A pod that somebody else made, or the first of a gang of them. `gang`: the name of the gang,
-    empty where it is one pod. `hold`: why it cannot be bound now, empty where it can."""
+    """A pod that somebody else made, or the first of a gang of them.
+
+    `gang`: the name of the gang, empty for a single pod. `hold`: why it cannot be bound now, empty
+    if it can.
+    """
 
     namespace = serializers.CharField(source="pod_namespace")
     name = serializers.CharField(source="pod_name")
@@ -35,13 +38,15 @@ class PlainPodOutput(Output[Any]):
 
 
 class StartEstimateOutput(Output[Any]):
-    """When a waiting job is expected to start. One in ten such jobs starts before `p10`, half of
-    them before `p50`, one in ten after `p90`; all null where `reason` says why that cannot be told.
-    Then one in ten starts before `earliest`, where that is known and more than a day off.
-    `basis`: what most of the run times that it depends on are estimated by: `declared` times, the
-    `share` of them that like jobs used, earlier `runs`, or `prior` (no history); `text`: the job's
-    own. `as_of`: the instant that it was worked out for. `overdue`: `p90` has passed; else none of
-    the times has."""
+    """When a waiting job is expected to start.
+
+    One in ten such jobs starts before `p10`, half of them before `p50`, one in ten after `p90`. All
+    are null if that cannot be forecast; then `reason` says why, and one in ten starts before
+    `earliest`, if that is known and more than a day away. `basis`: how most run times that matter
+    were estimated: `declared` times, the `share` of these that similar jobs used, earlier `runs`,
+    or `prior` (no history). `text`: the basis of the job's own run time. `as_of`: when the forecast
+    was made. `overdue`: `p90` has passed; otherwise no time has.
+    """
 
     p10 = serializers.DateTimeField(allow_null=True)
     p50 = serializers.DateTimeField(allow_null=True)
@@ -55,9 +60,12 @@ class StartEstimateOutput(Output[Any]):
 
 
 class JobGpuUseOutput(Output[Any]):
-    """As a Prometheus told it: of `measured_gpu_hours` of what the job held it is known how busy
-    the GPUs were, and in `idle_gpu_hours` of these nothing ran on them; `busy`: the share of the
-    others, from 0 to 1. `until`: up to when."""
+    """How busy a job's GPUs were, as measured by Prometheus.
+
+    `measured_gpu_hours`: the part of the job's GPU time for which it is known how busy the GPUs
+    were. `idle_gpu_hours`: the part of that in which nothing ran on them. `busy`: how busy they
+    were in the rest, from 0 to 1. `until`: the end of the measured period.
+    """
 
     measured_gpu_hours = serializers.FloatField()
     idle_gpu_hours = serializers.FloatField()
@@ -66,8 +74,11 @@ class JobGpuUseOutput(Output[Any]):
 
 
 class ClusterOutlookOutput(Output[Any]):
-    """What was known of a cluster when one was chosen: whether the job starts there at once, else
-    when it is expected to, null = not known, and why not at once or not at all."""
+    """What was known of a cluster when a cluster was chosen for the job.
+
+    `starts_now`: the job would start there at once. `expected_start`: otherwise when, null =
+    unknown. `why`: why it would not start at once, or not at all.
+    """
 
     cluster = serializers.CharField()
     starts_now = serializers.BooleanField()
@@ -76,8 +87,10 @@ class ClusterOutlookOutput(Output[Any]):
 
 
 class ClusterChoiceOutput(Output[Any]):
-    """Why a job that names no cluster is where it is, as of `at`; `moves`: how often it went to
-    another one while it waited."""
+    """Why a job that names no cluster is on its cluster, as of `at`.
+
+    `moves`: how often it moved to another cluster while it waited.
+    """
 
     summary = serializers.CharField()
     at = serializers.DateTimeField()
@@ -86,16 +99,22 @@ class ClusterChoiceOutput(Output[Any]):
 
 
 class JobOutput(Output[Job]):
-    """A job and its present state. `gpus` counts all its pods. `scope`: the shard whose scheduler
-    decides about it, `wide` if it fits into none, empty in an undivided cluster. `restarts`: how
-    often it, or a pod of it, was placed again after its program failed. `pod`: the pod that it was
-    taken up from, whose uid is its id, or the gang of pods; null where Kant makes its pods.
-    `start_estimate`: when it is expected to start, null where it does not wait. `gpu_use`: how busy
-    its GPUs were, null where that was not measured. `any_cluster`: Kant
-    chose its cluster, and may choose another one while it waits; `cluster_choice` says why, null
-    where the job names its cluster. What
-    looks like a secret in `env`, annotations and commands is shown to its submitter and to who may
-    submit for its tenant; others see “(hidden)”."""
+    """A job and its current state.
+
+    - `gpus`: the GPUs of all its pods.
+    - `scope`: the shard whose scheduler decides about it, `wide` if it fits into no shard, empty in
+      an undivided cluster.
+    - `restarts`: how often the job, or a pod of it, was placed again after its program failed.
+    - `pod`: the pod that somebody else made and that this job stands for (the pod's uid is the
+      job's id), or the gang of pods; null if Kant makes its pods.
+    - `start_estimate`: when it is expected to start, null if it does not wait.
+    - `gpu_use`: how busy its GPUs were, null if that was not measured.
+    - `any_cluster`: Kant chose its cluster, and may choose another while it waits. `cluster_choice`
+      says why; null if the job names its cluster.
+
+    Likely secrets in `env`, annotations and commands are shown to the job's submitter and to people
+    who may submit for its tenant; others see “(hidden)”.
+    """
 
     id = serializers.UUIDField()
     name = serializers.CharField()
@@ -155,8 +174,11 @@ class JobOutput(Output[Job]):
 
 
 class JobArrayOutput(serializers.Serializer[Any]):
-    """Jobs that were submitted as one; `gpus` counts all their pods, `states` the jobs.
-    `GET /api/v1/jobs?array=` lists them."""
+    """Jobs that were submitted as one array.
+
+    `gpus`: the GPUs of all their pods. `states`: the number of jobs in each state. `GET
+    /api/v1/jobs?array=` lists the jobs.
+    """
 
     id = serializers.UUIDField()
     name = serializers.CharField()
@@ -182,8 +204,11 @@ class JobEventOutput(serializers.Serializer[Any]):
 
 
 class PodOutput(serializers.Serializer[Any]):
-    """Where one pod of one attempt went; `milli` is held of each device. `namespace`: of the pod in
-    Kubernetes; empty of jobs that were over before it was kept."""
+    """Where one pod of one attempt went.
+
+    `milli`: how much of each device it holds. `namespace`: of the pod in Kubernetes; empty for old
+    jobs, from before it was recorded.
+    """
 
     attempt = serializers.IntegerField()
     pod_set = serializers.IntegerField()
@@ -209,7 +234,7 @@ class GateOutput(serializers.Serializer[Any]):
 
 
 class AheadOutput(serializers.Serializer[Any]):
-    """A waiting job that comes first; null where its tenant is not yours to see."""
+    """A waiting job that is ahead; its fields are null if you may not see its tenant."""
 
     job = serializers.UUIDField(allow_null=True)
     name = serializers.CharField(allow_null=True)
@@ -218,16 +243,19 @@ class AheadOutput(serializers.Serializer[Any]):
 
 
 class ReservedOutput(serializers.Serializer[Any]):
-    """When and where the job is expected to start, as declared run times promise."""
+    """When and where the job is expected to start, by declared run times."""
 
     starts_at = serializers.DateTimeField()
     nodes = serializers.ListField(child=serializers.CharField())
 
 
 class StartOutput(serializers.Serializer[Any]):
-    """What is known of the start of a waiting job. `at` with basis `reservation`: expected then;
-    `earliest`: not before; `forecast`, of dry runs: there is room then, for whoever is first; null
-    where it cannot be known."""
+    """What is known of a waiting job's start.
+
+    `at` depends on `basis`: with `reservation` the job is expected to start then; with `earliest`
+    it will not start before; with `forecast` (dry runs only) there is room then, for whichever job
+    is first. Null if it cannot be known.
+    """
 
     at = serializers.DateTimeField(allow_null=True)
     basis = serializers.ChoiceField(
@@ -237,7 +265,7 @@ class StartOutput(serializers.Serializer[Any]):
 
 
 class NumberOutput(serializers.Serializer[Any]):
-    """A number behind a reason as people read it; `name`: in `evidence`."""
+    """A number behind a reason, in readable form; `name`: its key in `evidence`."""
 
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]
@@ -246,7 +274,7 @@ class NumberOutput(serializers.Serializer[Any]):
 
 @extend_schema_field(NumberOutput(many=True))
 class Numbers(serializers.Field[Any, Any, Any, Any]):
-    """`evidence` as texts."""
+    """The numbers of `evidence` in readable form."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(source="evidence", read_only=True, **kwargs)
@@ -256,8 +284,10 @@ class Numbers(serializers.Field[Any, Any, Any, Any]):
 
 
 class GrowthOutput(serializers.Serializer[Any]):
-    """Why a job that runs has fewer pods than it asks for; `reason` as of a waiting job, "" where
-    none of them is the cause."""
+    """Why a running job has fewer pods than it asks for.
+
+    `reason`: as for a waiting job, "" if none of these is the cause.
+    """
 
     has = serializers.IntegerField()
     asked = serializers.IntegerField()
@@ -269,10 +299,13 @@ class GrowthOutput(serializers.Serializer[Any]):
 
 
 class ExplanationOutput(serializers.Serializer[Any]):
-    """Why the job is where it is. `position` 1 = next in the order of its cluster, which need not
-    be that of submission; null = in no order, as while it is held. `evidence`: the numbers behind
-    the reason, `numbers`: the same as texts. `since`: when it was told with these. `standstill`:
-    why nothing is decided on its cluster now, empty while a scheduler is at work there."""
+    """Why the job is in its current state.
+
+    `position`: 1 = next in its cluster's order, which may differ from the order of submission; null
+    = it is in no order, e.g. while it is held. `evidence`: the numbers behind the reason;
+    `numbers`: the same in readable form. `since`: since when this reason holds. `standstill`: why
+    nothing is being decided on its cluster, empty while a scheduler is working there.
+    """
 
     job = serializers.UUIDField()
     state = serializers.CharField()

@@ -1,5 +1,7 @@
-"""What is asked of jobs in REST, as `scheduling.job_fields` defines it. Rules beyond types and
-sizes live in `services.job_spec`."""
+"""What REST accepts for jobs, from the definitions in `scheduling.job_fields`.
+
+Rules beyond types and sizes are in `services.job_spec`.
+"""
 
 from drf_spectacular.utils import (
     OpenApiExample,

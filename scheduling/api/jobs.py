@@ -40,8 +40,11 @@ from tenants.models import Scope, User
 
 
 class JobsView(ListView):
-    """Submitted jobs, the newest first. A document with `array` is answered by the array. A dry
-    run also says whether the job, of an array the first one, would start now, and if not, why."""
+    """Submitted jobs, newest first. POST submits one.
+
+    A document with `array` is answered with the array. A dry run also says whether the job (the
+    first one of an array) would start now, and if not, why.
+    """
 
     scope = Scope.SUBMIT
     shapes = {
@@ -105,10 +108,13 @@ class JobsView(ListView):
 
 
 class JobView(View):
-    """One job. PATCH changes what it asks for while it waits, of one that has started only
-    `run_limit_s`, `declared_s` and the counts of its pods: what is beyond a smaller count leaves,
-    the highest ordinals first, and for a larger one places are looked for. Pods that run keep the
-    `KANT_WORLD_SIZE` that they began with. A dry run tells what the change would do to all jobs."""
+    """One job. PATCH changes what it asks for while it waits.
+
+    Of a job that has started, only `run_limit_s`, `declared_s` and the counts of its pods can
+    change. With a smaller count the pods with the highest ordinals leave; with a larger one Kant
+    looks for more places. Running pods keep the `KANT_WORLD_SIZE` that they started with. A dry run
+    says what the change would do to all jobs.
+    """
 
     scope = Scope.SUBMIT
     shapes = {
@@ -131,14 +137,17 @@ ACTS = {JobAct.CANCEL: cancel_job, JobAct.HOLD: hold_job, JobAct.RELEASE: releas
 
 
 def _tried(actor: User, job: Job, act: JobAct, changes: Any = None) -> Response:
-    """What an act on one job would make of it, and do to all. Raises what refuses it."""
+    """Answer a dry run: the job after the action, and the effects on all jobs.
+
+    Raises what refuses the action.
+    """
     tried = try_on_job(actor, job.pk, act, changes)
     body = shown(JobOutput, tried.job)
     return rehearsed("update", body, effects=effects_body(tried.effects))
 
 
 class JobActionView(View):
-    """What is done to one job, without a body. A dry run tells what it would do to all jobs."""
+    """An action on one job, without a body. A dry run says what it would do to all jobs."""
 
     scope = Scope.SUBMIT
     shapes = {
@@ -155,26 +164,28 @@ class JobActionView(View):
 
 
 class JobCancelView(JobActionView):
-    """Ends the job; its pods are deleted."""
+    """Cancel the job; its pods are deleted."""
 
     act = JobAct.CANCEL
 
 
 class JobHoldView(JobActionView):
-    """Keeps a waiting job from being started; it keeps its place in the queue."""
+    """Hold a waiting job: it does not start, but keeps its place in the queue."""
 
     act = JobAct.HOLD
 
 
 class JobReleaseView(JobActionView):
-    """Lets a held job be started again."""
+    """Release a held job, so that it can start."""
 
     act = JobAct.RELEASE
 
 
 class JobDocumentView(View):
-    """The document that submits the same job again, as it is now, without what is assumed where
-    nothing is said. There is none (409) of a job that was taken up from a pod of somebody else."""
+    """The document that submits the same job again, as it is now, without defaults.
+
+    There is none (409) for a job that stands for a pod that somebody else made.
+    """
 
     scope = Scope.SUBMIT
     shapes = {
@@ -187,8 +198,10 @@ class JobDocumentView(View):
 
 
 class JobArrayView(View):
-    """Jobs that were submitted as one, and how far they are. PATCH changes those that wait. A dry
-    run tells what the change would do to all jobs."""
+    """Jobs that were submitted as one array, and their progress.
+
+    PATCH changes the waiting ones. A dry run says what the change would do to all jobs.
+    """
 
     scope = Scope.SUBMIT
     shapes = {
@@ -210,14 +223,17 @@ class JobArrayView(View):
 def _tried_on_array(
     actor: User, array_id: uuid.UUID, act: Callable[[], selectors.JobArray]
 ) -> Response:
-    """What an act on an array would make of it, and do to all jobs. Raises what refuses it."""
+    """Answer a dry run: the array after the action, and the effects on all jobs.
+
+    Raises what refuses the action.
+    """
     tried = try_on_array(actor, array_id, act)
     body = shown(JobArrayOutput, tried.array)
     return rehearsed("update", body, effects=effects_body(tried.effects))
 
 
 class JobArrayDocumentView(View):
-    """The document that submits the same array again, all its jobs as the first one is now."""
+    """The document that submits the same array again, with all jobs like the first one is now."""
 
     scope = Scope.SUBMIT
     shapes = {
@@ -231,7 +247,7 @@ class JobArrayDocumentView(View):
 
 
 class JobArrayActionView(View):
-    """What is done to an array, without a body. A dry run tells what it would do to all jobs."""
+    """An action on an array, without a body. A dry run says what it would do to all jobs."""
 
     scope = Scope.SUBMIT
     shapes = {
@@ -248,25 +264,25 @@ class JobArrayActionView(View):
 
 
 class JobArrayCancelView(JobArrayActionView):
-    """Ends all jobs of the array that are not over."""
+    """Cancel all jobs of the array that have not ended."""
 
     act = cancel_array
 
 
 class JobArrayHoldView(JobArrayActionView):
-    """Keeps all waiting jobs of the array from being started; they keep their places."""
+    """Hold all waiting jobs of the array: they do not start, but keep their places in the queue."""
 
     act = hold_array
 
 
 class JobArrayReleaseView(JobArrayActionView):
-    """Lets all held jobs of the array be started again."""
+    """Release all held jobs of the array, so that they can start."""
 
     act = release_array
 
 
 class JobExplainView(View):
-    """Why the job waits, and what would help."""
+    """Explain why the job waits and what would help."""
 
     scope = Scope.SUBMIT
     shapes = {
@@ -279,8 +295,10 @@ class JobExplainView(View):
 
 
 class JobOutlookView(View):
-    """Of a job that waits: whether it would start now, and if not, when, and what would start
-    instead, as a dry run tells it before a job is submitted."""
+    """The outlook of a waiting job: whether it would start now, otherwise when, or what instead.
+
+    The answer is the same as that of a dry run before submission.
+    """
 
     scope = Scope.SUBMIT
     shapes = {
@@ -296,7 +314,7 @@ class JobOutlookView(View):
 
 
 class JobEventsView(ListView):
-    """What happened to the job, in order."""
+    """The events of the job, in order."""
 
     scope = Scope.SUBMIT
     shapes = {
@@ -315,7 +333,7 @@ class JobEventsView(ListView):
 
 
 class JobPodsView(ListView):
-    """Where the pods of every attempt went, the oldest first."""
+    """Where the pods of each attempt went, oldest first."""
 
     scope = Scope.SUBMIT
     shapes = {

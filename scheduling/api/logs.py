@@ -1,4 +1,4 @@
-"""REST for logs: text as it comes, not a document."""
+"""REST for logs: streamed text, not a document."""
 
 import logging
 import uuid
@@ -22,25 +22,28 @@ from tenants.models import Scope
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 16 << 20  # of a log that is not followed
+MOST_BYTES = 16 << 20  # limit for a log that is not followed
 MOST_LINES = 10**9
 
 
 class PlainText(JSONRenderer):
-    """For whoever accepts text alone: what is rendered are problems, and those are JSON."""
+    """For clients that accept only text: what is rendered are problems, which are JSON."""
 
     media_type = "text/plain"
     format = "text"
 
 
 class JobLogsView(View):
-    """What a pod of the job printed: the newest pod of that pod set and ordinal, for as long as
-    Kubernetes keeps it. At most 16 MiB, from the beginning of what `tail` and `since` choose; with
-    `follow` all of it, and then what is printed until the container ends."""
+    """What a pod of the job printed.
+
+    It is the newest pod of this pod set and ordinal, for as long as Kubernetes keeps its log. At
+    most 16 MiB, from the start of what `tail` and `since` select. With `follow`, all of it and what
+    is printed until the container ends.
+    """
 
     scope = Scope.SUBMIT
     renderer_classes = [JSONRenderer, PlainText]
-    # What HEAD leaves out of the answer is all there is, and following it would not end.
+    # Without a body HEAD has nothing to say, and following a log would not end.
     http_method_names = ["get", "options"]
     shapes = {
         "GET": Shape(
@@ -84,13 +87,13 @@ class JobLogsView(View):
         return StreamingHttpResponse(
             _told(found.log, options),
             content_type="text/plain; charset=utf-8",
-            # nginx would keep the lines of a log that is followed until it has a page of them.
+            # nginx would otherwise hold back a followed log until it has a full buffer.
             headers={"X-Kant-Pod": found.pod.pod_name, "X-Accel-Buffering": "no"},
         )
 
 
 async def _told(found: Log, options: LogOptions) -> AsyncIterator[bytes]:
-    """The log, and a last line where it is not all of it."""
+    """Yield the log, with a last line that says so if it is incomplete."""
     size, piece, why = 0, b"", ""
     try:
         async for piece in found.pieces():
@@ -119,7 +122,7 @@ def _number(asked: Any, name: str) -> int | None:
 
 
 def _since(text: str | None) -> tuple[str | None, int | None]:
-    """A time, or a number of seconds."""
+    """Return (time, None) or (None, number of seconds)."""
     if text is None:
         return None, None
     if text.isascii() and text.isdigit() and len(text) < 10 and int(text):
@@ -129,5 +132,5 @@ def _since(text: str | None) -> tuple[str | None, int | None]:
         if moment.tzinfo is not None:
             return moment.astimezone(UTC).isoformat(), None
     except (ValueError, OverflowError):
-        pass  # is told below
+        pass  # reported below
     raise bad_query("since", "Must be seconds from 1 on, or a time, e.g. 2030-01-31T12:00:00Z.")

@@ -1,4 +1,4 @@
-"""Shapes of nodes in REST: what they are, what is wanted of them, what that would do."""
+"""Serializers of nodes: their state, orders for them, and previews."""
 
 from typing import Any
 
@@ -18,8 +18,10 @@ PREVIEWED = tuple(act.value for act in NodeAct)
 
 
 class JobThereOutput(serializers.Serializer[JobThere]):
-    """A job with `pods` on the node, `leaving` of which were told to go. `kept_back`: the time of
-    the drain has come, and a disruption budget keeps them."""
+    """A job with `pods` on the node, `leaving` of which were told to leave.
+
+    `kept_back`: it is past the drain's time, and a disruption budget keeps them.
+    """
 
     job = serializers.SerializerMethodField()
     pods = serializers.IntegerField()
@@ -32,11 +34,14 @@ class JobThereOutput(serializers.Serializer[JobThere]):
 
 
 class NodeOrderOutput(serializers.Serializer[Any]):
-    """What an operator wants of a node. `state`: `cordoned`, `draining` while pods of jobs are
-    there, then `drained`. `evict_at`: from when on these leave without waiting for their ends, null
-    = they are waited for. `pods`: how many there were when it was ordered; `kept_back`: jobs that a
-    disruption budget keeps there although the time has come. `opens_at`: it takes jobs again by
-    itself then, or as soon as all nodes of its plan are empty; null = when it is uncordoned."""
+    """An operator's order for a node.
+
+    `state`: `cordoned`, `draining` while pods of jobs are there, then `drained`. `evict_at`: when
+    remaining pods are evicted, null = never. `pods`: how many were there when the order was given.
+    `kept_back`: jobs that a disruption budget keeps there although it is past that time.
+    `opens_at`: when the node takes jobs again by itself, or earlier once all nodes of its plan are
+    empty; null = only when it is uncordoned.
+    """
 
     state = serializers.ChoiceField(["cordoned", "draining", "drained"])
     evict_at = serializers.DateTimeField(source="order.evict_at", allow_null=True)
@@ -52,15 +57,17 @@ class NodeOrderOutput(serializers.Serializer[Any]):
 
 
 class NodeOutput(serializers.Serializer[NodeRecord]):
-    """A node as the scheduler last saw it; `facts` says which label each value came from;
-    those that begin with `other_` are what pods that are not Kant's hold on it.
+    """A node as the scheduler last saw it.
 
-    The fact `device_choice` is `exact` where pods get the very GPUs that Kant chose, and `count`
-    where the device plugin chooses: which GPU a pod has is a guess there.
-    `cpu_milli` and `memory_mib` are what pods may ask for, `allocated_cpu_milli` and
-    `allocated_memory_mib` what all pods on it ask for.
-    `scope`: the shard that owns it now, `wide` while it is lent, empty in an undivided cluster.
-    `order`: what an operator wants of it, and how far that is; null = nothing.
+    `facts` says which label each value came from; facts whose names begin with `other_` are what
+    pods of other schedulers hold on it. The fact `device_choice` is `exact` if pods get the GPUs
+    that Kant chose, and `count` if the device plugin chooses; then it is a guess which GPU a pod
+    has.
+
+    `cpu_milli` and `memory_mib`: what pods may request; `allocated_cpu_milli` and
+    `allocated_memory_mib`: what all pods on it request. `scope`: the shard that owns it now, `wide`
+    while it is lent, empty in an undivided cluster. `order`: an operator's order for it and its
+    progress, null = none.
     """
 
     name = serializers.CharField()
@@ -91,23 +98,24 @@ class NodeOutput(serializers.Serializer[NodeRecord]):
 
 
 class NodeReason(ReasonInput):
-    """Why; kept in the audit trail, and shown with the node."""
+    """The reason, which is kept in the audit trail and shown with the node."""
 
     reason = Text(max_length=2000)
 
 
 class DrainInput(NodeReason):
-    """`evict_at`: from when on pods leave without waiting for their ends; null = they are waited
-    for, a time that has passed = at once."""
+    """`evict_at`: when remaining pods are evicted; null = never, a past time = at once."""
 
     evict_at = Moment(required=False, allow_null=True)
 
 
 class NodePreviewInput(Serializer):
-    """What somebody would do to nodes: `cordon`, `drain` (from `evict_at` on, null = ends are
-    waited for), `remove`, `uncordon` those of these names; or, where none are named, to `count`
-    nodes of a GPU type, of which those are taken whose jobs lose least work. `add`: `count` more
-    like those that are there."""
+    """An action on nodes to preview.
+
+    `cordon`, `drain` (with evictions from `evict_at` on, null = none), `remove` or `uncordon` apply
+    to the named nodes. If none are named, they apply to the `count` nodes of a GPU type whose jobs
+    lose the least work. `add`: `count` more nodes like those that exist.
+    """
 
     action = Choice(PREVIEWED)
     nodes = List(child=Text(max_length=253), required=False, max_length=MOST_NODES)
@@ -117,7 +125,7 @@ class NodePreviewInput(Serializer):
 
 
 class NodePlanInput(Serializer):
-    """Either `count` more whole nodes of a GPU type, or a job that waits and is to start."""
+    """The goal: `count` more whole nodes of a GPU type, or the start of a waiting job."""
 
     gpu_type = Text(max_length=63, required=False)
     count = Integer(min_value=1, max_value=MOST_NODES, required=False)
@@ -125,15 +133,17 @@ class NodePlanInput(Serializer):
 
 
 class EmptyInput(NodeReason):
-    """The nodes that are to be emptied, as a plan names them."""
+    """The nodes to empty, as a plan names them."""
 
     nodes = List(child=Text(max_length=253), allow_empty=False, max_length=MOST_NODES)
 
 
 class MovingJobOutput(serializers.Serializer[Any]):
-    """A job that would move: `pods` of its pods, all of it where `whole`, to `targets`.
-    `lost_gpu_s`: GPU-seconds of work that has to be done again, none if it saves it within the
-    `notice_s` seconds that it is told before."""
+    """A job that would move `pods` of its pods to `targets`; `whole`: all of them.
+
+    `lost_gpu_s`: GPU-seconds of work to be done again, zero if the job saves its work within the
+    `notice_s` seconds of warning that it gets.
+    """
 
     job = AffectedJobOutput()
     pods = serializers.IntegerField()
@@ -144,7 +154,7 @@ class MovingJobOutput(serializers.Serializer[Any]):
 
 
 class NodeFiguresOutput(serializers.Serializer[Any]):
-    """Nodes of the GPU type: all, wholly free, partly free; `gfr` = partly free ones of all."""
+    """Nodes of the GPU type: all, wholly free, partly free; `gfr` = partly free ones / all."""
 
     nodes = serializers.IntegerField()
     idle = serializers.IntegerField()
@@ -153,9 +163,11 @@ class NodeFiguresOutput(serializers.Serializer[Any]):
 
 
 class NodePlanOutput(serializers.Serializer[Any]):
-    """A plan: `nodes` are emptied by `moves`, which cost `lost_gpu_s`; `gained` more nodes are
-    whole then, and `starts` start. Not `reached`: it is the nearest to the goal that was found.
-    Disruption budgets are known only when it is carried out, and hold then."""
+    """A plan: emptying `nodes` by `moves`, which cost `lost_gpu_s`.
+
+    Then `gained` more nodes are whole, and `starts` start. If the goal is not `reached`, the plan
+    is the best that was found. Disruption budgets are checked only when the plan is carried out.
+    """
 
     as_of = serializers.DateTimeField()
     gpu_type = serializers.CharField(source="gpu_model")
@@ -170,16 +182,18 @@ class NodePlanOutput(serializers.Serializer[Any]):
 
 
 class NodeOrdersOutput(serializers.Serializer[Any]):
-    """What is wanted of each of these nodes."""
+    """The nodes that were ordered to be emptied."""
 
     nodes = serializers.ListField(child=serializers.CharField())
     opens_at = serializers.DateTimeField()
 
 
 class PlanOrderInput(NodePlanInput):
-    """When whole nodes are to be freed, and what that may cost at most. The plan is made anew at
-    `starts_at`, and each minute after it until `ends_at` (15 minutes later, if not given) while it
-    is not within `most_lost_gpu_s` GPU-seconds of work and `most_moves` jobs that move."""
+    """When to free whole nodes, and what that may cost.
+
+    The plan is made at `starts_at`, and again each minute until `ends_at` (by default 15 minutes
+    later) while it exceeds `most_lost_gpu_s` GPU-seconds of lost work or `most_moves` jobs moved.
+    """
 
     starts_at = Moment()
     ends_at = Moment(required=False, allow_null=True)
@@ -189,9 +203,12 @@ class PlanOrderInput(NodePlanInput):
 
 
 class PlanOrderOutput(serializers.Serializer[Any]):
-    """Whole nodes that are freed at a time: `scheduled`, `moving` while jobs leave, then `done`;
-    `failed` where no plan was within what was approved, or `cancelled`. `outcome`: why, or who a
-    disruption budget kept. `nodes`, `lost_gpu_s` and `moves`: of the plan that was carried out."""
+    """An order to free whole nodes at a given time.
+
+    `state`: `scheduled`, `moving` while jobs leave, then `done`; `failed` if no plan was within the
+    approved limits; or `cancelled`. `outcome`: why, or which jobs a disruption budget kept.
+    `nodes`, `lost_gpu_s` and `moves`: of the plan that was carried out.
+    """
 
     id = serializers.UUIDField()
     cluster = serializers.CharField(source="cluster.name")
@@ -216,7 +233,7 @@ class PlanOrderOutput(serializers.Serializer[Any]):
 
 
 class NodeEffectsOutput(serializers.Serializer[Any]):
-    """Which nodes it would be, and what it would do to jobs."""
+    """The nodes that the action would apply to, and its effects on jobs."""
 
     nodes = serializers.ListField(child=serializers.CharField())
     effects = EffectsOutput()

@@ -1,4 +1,4 @@
-"""REST for the jobs that tenants keep under a name."""
+"""REST for templates: jobs that tenants keep under a name."""
 
 import uuid
 from typing import Any
@@ -27,9 +27,11 @@ from tenants.services.audit import API
 
 
 class TemplatesView(ListView):
-    """Jobs kept under a name, of your tenants and those above them, by tenant and name. Tenant
-    admins write them; at most 50 in a tenant. A job is submitted from one by `POST /api/v1/jobs`
-    with its document, a name and a tenant."""
+    """Templates of your tenants and of the tenants above them, by tenant and name.
+
+    Tenant admins write them, at most 50 per tenant. To submit a job from a template, send its
+    document with a name and a tenant to `POST /api/v1/jobs`.
+    """
 
     shapes = {
         "GET": Shape(TemplateOutput, many=True),

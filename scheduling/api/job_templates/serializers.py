@@ -1,4 +1,4 @@
-"""Shapes of templates of jobs in REST."""
+"""Serializers of job templates."""
 
 from typing import Any
 
