@@ -1,8 +1,8 @@
-"""How much of a device a request takes, of one that several claims may have together. Pure.
+"""How much a request consumes of a device that several claims may share. Pure.
 
 As kube-scheduler 1.36 (dynamic-resource-allocation/structured, consumable capacity), in exact
-numbers: what is asked for is rounded up to what the driver allows; of what is not asked for a claim
-takes the default, else all.
+numbers. A requested amount is rounded up to what the driver allows; for a capacity that it does not
+name, a claim takes the default, or all if there is none.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,10 @@ NOTHING_USED: Mapping[str, Fraction] = {}
 
 
 def consumed_of(device: DeviceFacts, asked: Amounts) -> Amounts | None:
-    """So much of each of its capacities; None = it never has so much, or does not give it so."""
+    """Return the amount of each capacity that a request consumes.
+
+    None = the device never has that much, or does not hand out such an amount.
+    """
     wanted = dict(asked)
     if not wanted.keys() <= device.capacity.keys():
         return None
@@ -29,7 +32,7 @@ def consumed_of(device: DeviceFacts, asked: Amounts) -> Amounts | None:
 
 
 def is_left(device: DeviceFacts, consumed: Amounts, used: Mapping[str, Fraction]) -> bool:
-    """Whether so much is left of each, where others use so much."""
+    """Whether enough of each capacity is left when others use `used`."""
     return all(
         used.get(name, Fraction(0)) + amount <= device.capacity[name].value
         for name, amount in consumed
@@ -37,7 +40,7 @@ def is_left(device: DeviceFacts, consumed: Amounts, used: Mapping[str, Fraction]
 
 
 def part_of(device: DeviceFacts, consumed: Amounts) -> Fraction:
-    """Which part of the device that is: the largest of the parts of its capacities."""
+    """Return the consumed part of the device: the largest part among its capacities."""
     capacities = ((device.capacity[name].value, amount) for name, amount in consumed)
     return max((amount / value for value, amount in capacities if value), default=Fraction(1))
 

@@ -1,8 +1,8 @@
 """ComputeDomains of NVIDIA's driver: GPUs of several nodes that share memory over NVLink.
 
-The driver's controller makes for each one a ResourceClaimTemplate in its namespace, with the label
-DOMAIN, which is there as long as the domain is. Claims that are made of it name the domain in their
-configuration. A pod with such a claim starts nowhere once the domain is gone.
+For each domain the driver's controller makes a ResourceClaimTemplate in its namespace, with the
+label DOMAIN, which exists as long as the domain does. Claims made from it name the domain in their
+configuration. A pod with such a claim cannot start once the domain is gone.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ CHANNEL = "ComputeDomainChannelConfig"
 
 
 def domains_of(config: Iterable[Any]) -> tuple[str, ...]:
-    """The domains, by uid, of which the configuration of a claim asks for channels."""
+    """Return the uids of the domains from which a claim's configuration requests channels."""
     return tuple(filter(None, map(_domain, config)))
 
 

@@ -1,9 +1,8 @@
-"""Extended resources that drivers of devices stand for: what a pod asks for by the name of a
-resource, as requests of a claim that its scheduler makes.
+"""Extended resources served by DRA drivers: a pod's requests by resource name, turned into a claim.
 
 A DeviceClass stands for the resource that it names, and for `deviceclass.resource.kubernetes.io/`
-with its own name. Where a node has none of a resource by a device plugin, a pod gets it by the
-claim. Names and order of requests are those of kube-scheduler 1.36
+with its own name. If no device plugin of a node offers the resource, a pod gets it through a claim
+that its scheduler makes. Names and order of the requests are those of kube-scheduler 1.36
 (plugins/dynamicresources/extendeddynamicresources.go).
 """
 
@@ -23,7 +22,7 @@ NOTHING = ExtendedAsks()
 
 
 class _Wish(NamedTuple):
-    """A container, by its number among all, and what it asks for by name."""
+    """A container, its index among all containers, and the amounts it asks for by name."""
 
     number: int
     container: str
@@ -39,14 +38,16 @@ def is_by_name(resource: str) -> bool:
 
 
 def claim_name(pod: str, uid: str) -> str:
-    """Of the claim for what the pod asks for by name: always the same one."""
+    """Return the name of the claim for a pod's extended resources; it never changes."""
     tail = f"-extended-resources-{uid[-12:]}"
     return f"{pod[: NAME_LENGTH - len(tail)].rstrip('-.')}{tail}"
 
 
 def extended_asks(spec: PodSpec) -> ExtendedAsks:
-    """What the containers of a pod ask for by names for which a device class may stand. Raises
-    ValueError on a malformed quantity."""
+    """Return what a pod's containers ask for by names that device classes may serve.
+
+    Raises ValueError on a malformed quantity.
+    """
     inits, all_of_them = len(spec.init_containers), [*spec.init_containers, *spec.containers]
     if not any("/" in name for each in all_of_them for name in _asked(each)):
         return NOTHING
@@ -65,15 +66,18 @@ def extended_asks(spec: PodSpec) -> ExtendedAsks:
 
 
 def _asked(container: Container) -> dict[str, str | int | float]:
-    # A limit without a request is the request, as the API server defaults it.
+    # A limit without a request counts as the request, as the API server defaults it.
     return {**container.resources.limits, **container.resources.requests}
 
 
 def _of_resource(
     resource: str, lasting: Sequence[_Wish], passing: Sequence[_Wish]
 ) -> tuple[list[ExtendedRequest], list[RequestMapping]]:
-    """Requests for one resource. Init containers use what those after them have, and one after the
-    other what the largest of them needs beyond."""
+    """Return the requests for one resource.
+
+    Init containers reuse what later containers have. What they need beyond that they share one
+    after another, so the largest such request serves them all.
+    """
     own = [(wish.number, _request(wish, resource)) for wish in lasting]
     requests = [(index, request) for index, request in own if request is not None]
     mappings = [
@@ -107,8 +111,10 @@ def _request(wish: _Wish, resource: str, already: int = 0) -> ExtendedRequest | 
 def _reusing(
     wish: _Wish, resource: str, later: Iterable[ExtendedRequest]
 ) -> tuple[list[str], ExtendedRequest | None]:
-    """The requests that an init container uses of the containers after it, and its own for what is
-    left."""
+    """Return the later containers' requests that an init container reuses.
+
+    Also its own request for what these do not cover.
+    """
     wanted, used, total = wish.amounts.get(resource, Fraction(0)), list[str](), 0
     if not wanted or wanted.denominator != 1:
         return [], None

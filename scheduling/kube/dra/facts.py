@@ -1,7 +1,7 @@
-"""Devices and claims for them, as plain values (resource.k8s.io/v1).
+"""Devices and claims for them as plain values (resource.k8s.io/v1).
 
-Names of attributes are whole, as `gpu.nvidia.com/productName`: those that a driver publishes
-without a domain are in its own.
+Attribute names are complete, e.g. `gpu.nvidia.com/productName`: those that a driver publishes
+without a domain are in the driver's domain.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Version(NamedTuple):
 
 
 Attribute = str | bool | int | Version
-Amounts = tuple[tuple[str, Fraction], ...]  # of capacities, by name, in the order of the names
+Amounts = tuple[tuple[str, Fraction], ...]  # (capacity, amount), sorted by name
 
 
 class DeviceTaint(NamedTuple):
@@ -32,7 +32,7 @@ class DeviceTaint(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """So much of a counter that devices of a pool share."""
+    """An amount of a counter that devices of a pool share."""
 
     counter_set: str
     counter: str
@@ -40,9 +40,12 @@ class Consumed(NamedTuple):
 
 
 class RequestPolicy(NamedTuple):
-    """How much of a capacity a claim may have: `default`, None = all, if it does not say it; else
-    one of `values`, or from `least` on to `most`, None = all there is, in steps of `step`, None =
-    of any size. What is asked for is rounded up to that."""
+    """How much of a capacity a claim may have.
+
+    `default`: if the claim does not say, None = all. Otherwise one of `values`, or from `least` to
+    `most` (None = all there is) in steps of `step` (None = any size). Requests are rounded up to an
+    allowed amount.
+    """
 
     default: Fraction | None = None
     values: tuple[Fraction, ...] = ()
@@ -52,20 +55,24 @@ class RequestPolicy(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """How much there is of something in a device."""
+    """A capacity of a device."""
 
     value: Fraction
     policy: RequestPolicy | None = None
 
 
 class DeviceFacts(Struct, frozen=True, gc=False):
-    """A device of a slice. `capacity`: by the names that the driver has published, which may be
-    without its domain. `several`: claims may have it together, as far as its capacity goes.
-    `consumes`: of counters of its pool. `node`, `nodes`, `everywhere`:
-    where it is, if its slice leaves that to each device; `binds_to_node`: once allocated, only the
-    node for which it was can use it. `ready_by`: conditions without which no pod that has it is
-    bound, and `fails_by`: those by which it never will be. `unusable`: why Kant never allocates it,
-    "" = it does."""
+    """A device of a slice.
+
+    - `capacity`: by the names that the driver published, which may lack its domain.
+    - `several`: several claims may share it, within its capacity.
+    - `consumes`: what it takes from counters of its pool.
+    - `node`, `nodes`, `everywhere`: where it is, if its slice leaves that to each device.
+    - `binds_to_node`: once allocated, only the node that it was allocated for can use it.
+    - `ready_by`: conditions that must hold before a pod with it is bound; `fails_by`: conditions
+      after which it never will be.
+    - `unusable`: why Kant never allocates it, "" = it does.
+    """
 
     name: str
     attributes: Mapping[str, Attribute] = {}
@@ -83,9 +90,12 @@ class DeviceFacts(Struct, frozen=True, gc=False):
 
 
 class SliceFacts(Struct, frozen=True, gc=False):
-    """A ResourceSlice: `devices` of one `pool` of a `driver`, of which `slices` make up a
-    `generation`. They are on `node`, or on those that match one of `nodes`, or `everywhere`, or
-    each device says it (`by_device`). `counters`: what devices of the pool share."""
+    """A ResourceSlice: some `devices` of one `pool` of a `driver`.
+
+    `slices`: how many slices make up this `generation` of the pool. The devices are on `node`, on
+    nodes that match one of `nodes`, or `everywhere`; with `by_device`, each device says where.
+    `counters`: what devices of the pool share.
+    """
 
     name: str
     uid: str
@@ -102,7 +112,8 @@ class SliceFacts(Struct, frozen=True, gc=False):
 
 
 class TaintRuleFacts(Struct, frozen=True, gc=False):
-    """A DeviceTaintRule: `taint` is on all devices of this driver, pool and name, None = of any."""
+    """A DeviceTaintRule: puts `taint` on all devices with this driver, pool and name, None =
+    any."""
 
     name: str
     uid: str
@@ -118,9 +129,11 @@ class TaintRuleFacts(Struct, frozen=True, gc=False):
 
 
 class ClassFacts(Struct, frozen=True, gc=False):
-    """A DeviceClass: expressions that its devices satisfy, and configuration that goes along, as it
-    is written. `resource`: the extended resource that its devices stand for, too, "" = none;
-    `created_at`: when it was made, in seconds since the epoch."""
+    """A DeviceClass: expressions that its devices satisfy, and its configuration, as written.
+
+    `resource`: the extended resource that its devices also stand for, "" = none. `created_at`: in
+    seconds since the epoch.
+    """
 
     name: str
     uid: str
@@ -131,10 +144,12 @@ class ClassFacts(Struct, frozen=True, gc=False):
 
 
 class DeviceAsk(NamedTuple):
-    """What a request asks for, or one of its alternatives (`name` is then request/alternative):
-    `amount` devices, None = all, of a class, that satisfy the expressions. `admin`: also devices
-    that others have. `capacity`: so much of each, by the names that drivers have published.
-    `problem`: why Kant cannot answer it, "" = it can."""
+    """A request, or one of its alternatives (then `name` is request/alternative).
+
+    It asks for `amount` devices, None = all, of a class that satisfy the expressions. `admin`: also
+    devices that others have. `capacity`: how much of each, by the names that drivers published.
+    `problem`: why Kant cannot answer it, "" = it can.
+    """
 
     name: str
     device_class: str
@@ -147,8 +162,10 @@ class DeviceAsk(NamedTuple):
 
 
 class Constraint(NamedTuple):
-    """The devices of these requests, () = of all, have the same value of an attribute, or, if
-    `distinct`, each another."""
+    """A constraint on the devices of these requests, () = of all requests.
+
+    They must have the same value of an attribute, or all different values if `distinct`.
+    """
 
     requests: tuple[str, ...]
     attribute: str
@@ -162,9 +179,11 @@ class DeviceId(NamedTuple):
 
 
 class GivenDevice(NamedTuple):
-    """A device that a claim has, by which request. `admin`: others may have it, too. `consumed`: so
-    much of its capacity, if others may have the rest; None = they may not. `ready_by`, `fails_by`:
-    as of DeviceFacts."""
+    """A device that a claim has, and the request that it answers.
+
+    `admin`: others may have it, too. `consumed`: the part of its capacity that the claim uses if
+    others may have the rest; None = they may not. `ready_by`, `fails_by`: as in DeviceFacts.
+    """
 
     request: str
     device: DeviceId
@@ -175,14 +194,14 @@ class GivenDevice(NamedTuple):
 
 
 class ClaimAsks(NamedTuple):
-    """What a claim asks for: of each request the alternatives, mostly one."""
+    """What a claim asks for: the alternatives of each request, usually one."""
 
     requests: tuple[tuple[DeviceAsk, ...], ...]
     constraints: tuple[Constraint, ...] = ()
 
 
 class ExtendedRequest(NamedTuple):
-    """So much of an extended resource, by the name that it would have as a request of a claim."""
+    """An amount of an extended resource, and its name as a request of a claim."""
 
     name: str
     resource: str
@@ -190,7 +209,7 @@ class ExtendedRequest(NamedTuple):
 
 
 class RequestMapping(NamedTuple):
-    """By which request a container gets a resource."""
+    """The request by which a container gets a resource."""
 
     container: str
     resource: str
@@ -205,12 +224,17 @@ class ExtendedAsks(NamedTuple):
 
 
 class DeviceClaimFacts(Struct, frozen=True, gc=False):
-    """A ResourceClaim. `given`: its devices, and `nodes`: where they can be used, () = everywhere;
-    None = it is not allocated. `reserved_for`: uids of the pods that use it. `made_for`: name and
-    uid of the pod of which it holds the extended resources; its scheduler has made it. `owner`:
-    those of the pod that it goes with. `not_ready`: which conditions of its devices do not hold
-    yet; `failed`: why they never will. `domains`: uids of the ComputeDomains of which it asks for
-    channels."""
+    """A ResourceClaim.
+
+    - `given`: its devices, None = it is not allocated; `nodes`: where they can be used, () =
+      everywhere.
+    - `reserved_for`: uids of the pods that use it.
+    - `made_for`: name and uid of the pod whose extended resources it holds; that pod's scheduler
+      made it.
+    - `owner`: name and uid of the pod that it is deleted with.
+    - `not_ready`: conditions of its devices that do not hold yet; `failed`: why they never will.
+    - `domains`: uids of the ComputeDomains from which it requests channels.
+    """
 
     namespace: str
     name: str
@@ -229,8 +253,10 @@ class DeviceClaimFacts(Struct, frozen=True, gc=False):
 
 
 class TemplateFacts(Struct, frozen=True, gc=False):
-    """A ResourceClaimTemplate: what claims that are made of it ask for, and their `spec`, labels
-    and annotations. `domain`: the uid of the ComputeDomain for which it is there, "" = for none."""
+    """A ResourceClaimTemplate, with `asks`, `spec`, labels and annotations of claims made from it.
+
+    `domain`: the uid of the ComputeDomain that it belongs to, "" = none.
+    """
 
     namespace: str
     name: str
@@ -248,8 +274,10 @@ DeviceObject = SliceFacts | TaintRuleFacts | ClassFacts | DeviceClaimFacts | Tem
 
 
 class PodClaim(NamedTuple):
-    """A claim that a pod names: `name` within the pod, and that of the ResourceClaim; None = it is
-    not made yet of its `template`, "" = the pod needs none."""
+    """A claim that a pod names: its `name` in the pod and the name of the ResourceClaim.
+
+    `claim`: None = not yet made from its `template`, "" = the pod needs none.
+    """
 
     name: str
     claim: str | None
@@ -257,13 +285,15 @@ class PodClaim(NamedTuple):
 
 
 def whole_name(name: str, driver: str) -> str:
-    """Of an attribute or a capacity: what a driver publishes without a domain is in its own."""
+    """Complete the name of an attribute or capacity: without a domain it is in its driver's."""
     return name if "/" in name else f"{driver}/{name}"
 
 
 def model_of(driver: str, device: DeviceFacts) -> str:
-    """The GPU model of a device, as GFD's label `nvidia.com/gpu.product` has it; "" = it is no
-    whole GPU. A device is a GPU where it has a product name, and its type, if any, is `gpu`."""
+    """Return a device's GPU model as in GFD's label `nvidia.com/gpu.product`; "" = no whole GPU.
+
+    A device is a GPU if it has a product name and its type, if any, is `gpu`.
+    """
     product = device.attributes.get(f"{driver}/{MODEL}")
     kind = device.attributes.get(f"{driver}/{KIND}", WHOLE_GPU)
     if not isinstance(product, str) or kind != WHOLE_GPU:

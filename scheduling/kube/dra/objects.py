@@ -10,7 +10,7 @@ from scheduling.kube.translate.objects import Meta
 
 
 class RawAttribute(Struct, gc=False):
-    """One of these is set."""
+    """An attribute; one of these fields is set."""
 
     text: str | None = msgspec.field(default=None, name="string")
     number: int | None = msgspec.field(default=None, name="int")
@@ -54,7 +54,7 @@ class RawTaint(Struct, gc=False):
 
 
 class RawCounters(Struct, gc=False, rename="camel"):
-    """A set of counters: what a device takes of it, or what there is."""
+    """A set of counters: what a device takes from it, or what it has."""
 
     counter_set: str = ""
     name: str = ""
@@ -142,7 +142,7 @@ class RawToleration(Struct, gc=False, rename="camel"):
 
 
 class RawAmounts(Struct, gc=False):
-    """How much is asked for of capacities, by their names."""
+    """Requested amounts by capacity name."""
 
     requests: dict[str, str | int | float] = {}
 
@@ -188,7 +188,7 @@ class TemplateMeta(Struct, gc=False):
 
 
 class TemplateSpec(Struct, gc=False):
-    """`spec`: of the claims that are made of it, as it is written."""
+    """The template of a claim; `spec`: of claims made from it, as written."""
 
     metadata: TemplateMeta = msgspec.field(default_factory=TemplateMeta)
     spec: dict[str, Any] = {}

@@ -1,5 +1,7 @@
-"""From objects of resource.k8s.io/v1 to facts. Never raises: what cannot be answered is a
-`problem`."""
+"""Turns objects of resource.k8s.io/v1 into facts.
+
+Never raises: a request that Kant cannot answer gets a `problem`.
+"""
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -156,7 +158,8 @@ def _attribute(raw: RawAttribute) -> Attribute | None:
 
 
 def _counters(raw: Iterable[RawCounters]) -> tuple[Consumed, ...]:
-    """A shared set has a name, one of a device says which it takes of."""
+    """Return counters. A shared set has a `name`; a device's entry names the set in
+    `counter_set`."""
     return tuple(
         Consumed(each.counter_set or each.name, name, parse(amount.value))
         for each in raw
@@ -217,14 +220,15 @@ def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
 
 
 def _readiness(status: DeviceClaimStatus) -> tuple[tuple[str, ...], str]:
-    """Which conditions of the devices do not hold yet, and why they never will, "" = they may."""
+    """Return the device conditions that do not hold yet, and why they never will ("" = they
+    may)."""
     told = {(d.driver, d.pool, d.device, d.share_id): d.conditions for d in status.devices}
     not_ready = []
     for each in status.allocation.devices.results if status.allocation is not None else ():
         of = each.driver, each.pool, each.device, each.share_id
         hold = {c.type: c for c in told.get(of, ()) if c.status == "True"}
         where = f"{each.device} of pool {each.pool}"
-        # As kube-scheduler: devices without binding conditions are ready.
+        # As in kube-scheduler, devices without binding conditions are ready.
         for name in each.binding_failure_conditions if each.binding_conditions else ():
             if (failure := hold.get(name)) is not None:
                 why = ": ".join(filter(None, (failure.reason, failure.message)))
@@ -251,7 +255,7 @@ def template_facts(raw: KubeClaimTemplate) -> TemplateFacts:
 
 
 def asks_of(spec: Mapping[str, Any]) -> tuple[ClaimAsks, str]:
-    """What a claim with this spec asks for, and why Kant cannot answer it, "" = it can."""
+    """Return what a claim with this spec asks for, and why Kant cannot answer it ("" = it can)."""
     return _asks(msgspec.convert(spec, DeviceClaimSpec).devices)
 
 
@@ -270,7 +274,7 @@ def _asks(devices: RawDevices) -> tuple[ClaimAsks, str]:
 
 
 def _owner(meta: Meta) -> tuple[str, str] | None:
-    """Name and uid of the pod that the object goes with."""
+    """Return name and uid of the pod that the object is deleted with."""
     pods = (o for o in meta.owner_references if o.controller and o.kind == "Pod")
     return next(((owner.name, owner.uid) for owner in pods), None)
 

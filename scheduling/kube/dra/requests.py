@@ -1,9 +1,9 @@
-"""Writing claims: who gets which devices, as kube-scheduler does it.
+"""Writing claims, as kube-scheduler does: who gets which devices.
 
-A claim gets its finalizer first, so that it stays while a pod uses it, then by its status the
-devices and the pod for which they are. Each write names the version that was read: what somebody
-else has written meanwhile is read, and judged anew. What is written twice is written once. A claim
-for the extended resources of a pod is made before, and the pod told its name after; it is deleted
+A claim first gets its finalizer, so that it stays while a pod uses it, then in its status the
+devices and the pod that they are for. Each write names the version that was read; if somebody else
+wrote meanwhile, the claim is read and judged again. Repeating a write has no effect. A claim for a
+pod's extended resources is created first, and the pod is told its name last; the claim is deleted
 when the pod gives its place back.
 """
 
@@ -35,19 +35,21 @@ TRIES = 8  # while others write, too
 
 Object = dict[str, Any]
 Settled = Callable[[Request], Awaitable[CallOutcome]]
-# An attempt that led to nothing because the claim is another version by now, or may be.
+# The attempt had no effect because the claim has, or may have, a newer version.
 CHANGED = CallOutcome(Result.TAKEN)
 
 
 class DeviceClaimRequests:
-    """Writes claims of one API server; `settled` carries out one request."""
+    """Writes claims at one API server; `settled` carries out one request."""
 
     def __init__(self, settled: Settled) -> None:
         self._settled = settled
 
     async def allocate(self, effect: AllocateClaim) -> CallOutcome:
-        """DONE when the claim has these devices and is reserved for the pod; TAKEN where somebody
-        else has allocated it otherwise."""
+        """Allocate: DONE once the claim has these devices and is reserved for the pod.
+
+        TAKEN if somebody else has allocated it otherwise.
+        """
         if effect.new is None:
             return await self._write(effect, lambda claim: _allocated(claim, effect))
         made: list[Object] = []
@@ -66,10 +68,13 @@ class DeviceClaimRequests:
         return await self._settled(_tell_pod(effect, effect.pod, _status(effect, effect.new)))
 
     async def release(self, effect: ReleaseClaim) -> CallOutcome:
-        """DONE when the claim is not reserved for the pod, and has no devices if it is for none."""
+        """Release: DONE once the claim is not reserved for the pod.
+
+        If no reservation is left, it has no devices either.
+        """
         if not effect.made_for:
             return await self._write(effect, lambda claim: _released(claim, effect))
-        # Else the kubelet of a node with a device plugin would look for the claim.
+        # Otherwise a kubelet whose node has a device plugin would look for the claim.
         told = await self._settled(_tell_pod(effect, effect.made_for, None))
         if told.result not in (Result.DONE, Result.GONE, Result.NEW_INCARNATION):
             return told
@@ -111,7 +116,7 @@ def _path(effect: AllocateClaim | ReleaseClaim, *, of_all: bool = False) -> str:
 
 
 def _make(effect: AllocateClaim, new: NewClaim | OwnClaim, made: list[Object]) -> Request:
-    """DONE when the claim was made into `made`; code 409 where there is one of its name."""
+    """Create the claim: DONE with the claim in `made`; code 409 if one of its name exists."""
 
     def settle(reply: Reply) -> CallOutcome | None:
         if reply.code == 201:
@@ -149,7 +154,7 @@ def _requests(new: NewClaim) -> list[Object]:
 def _is_made_for(claim: Object, effect: AllocateClaim, new: NewClaim | OwnClaim) -> bool:
     owners = claim["metadata"].get("ownerReferences") or ()
     mine = any(owner["uid"] == effect.pod_uid for owner in owners)
-    # What a pod names asks for the same as long as the pod is there.
+    # A claim that a pod names asks for the same as long as the pod exists.
     asks = claim["spec"]["devices"].get("requests")
     return mine and (isinstance(new, OwnClaim) or asks == _requests(new))
 
@@ -167,7 +172,7 @@ def _status(effect: AllocateClaim, new: NewClaim) -> Object:
 
 
 def _tell_pod(effect: AllocateClaim | ReleaseClaim, name: str, status: Object | None) -> Request:
-    """DONE when the status of the pod says which claim has its extended resources, None = none."""
+    """Write which claim has the pod's extended resources into its status (None = no claim)."""
     uid = effect.pod_uid
 
     def settle(reply: Reply) -> CallOutcome | None:
@@ -183,7 +188,7 @@ def _tell_pod(effect: AllocateClaim | ReleaseClaim, name: str, status: Object | 
 
 
 def _delete(effect: ReleaseClaim) -> Request:
-    """DONE when the claim is not there any more, or another one."""
+    """Delete the claim: DONE once it is gone or another claim has its name."""
 
     def settle(reply: Reply) -> CallOutcome | None:
         if reply.code in (200, 202, 404, 409):
@@ -195,7 +200,7 @@ def _delete(effect: ReleaseClaim) -> Request:
 
 
 def _read(path: str, uid: str, found: list[Object]) -> Request:
-    """DONE when the claim was read into `found`."""
+    """Read the claim: DONE with the claim in `found`."""
 
     def settle(reply: Reply) -> CallOutcome | None:
         if reply.code == 200:
@@ -211,7 +216,7 @@ async def _nothing_known() -> CallOutcome | None:
 
 
 def _patch(path: str, uid: str, body: Object) -> Request:
-    """DONE when it was written, CHANGED when it has to be looked at again."""
+    """Patch the claim: DONE once written, CHANGED if it has to be read again."""
 
     def settle(reply: Reply) -> CallOutcome | None:
         if reply.code == 200:
@@ -227,7 +232,7 @@ def _patch(path: str, uid: str, body: Object) -> Request:
 
 
 def _allocated(claim: Object, effect: AllocateClaim) -> Object | CallOutcome:
-    """What is still to be written, or that it is, or cannot be."""
+    """Return what is still to be written, or the outcome: it is written, or cannot be."""
     meta, status = claim["metadata"], claim.get("status") or {}
     now, consumers = status.get("allocation"), status.get("reservedFor") or []
     done = CallOutcome(Result.DONE, effect.uid)
@@ -259,7 +264,7 @@ def _taken(why: str) -> CallOutcome:
 
 
 def _unprotected(claim: Object, effect: ReleaseClaim) -> Object | CallOutcome:
-    """That it may go at once."""
+    """Remove the claim's finalizer, so that it can be deleted at once."""
     finalizers = claim["metadata"].get("finalizers") or []
     if FINALIZER not in finalizers:
         return CallOutcome(Result.DONE, effect.uid)
@@ -272,7 +277,7 @@ def _released(claim: Object, effect: ReleaseClaim) -> Object | CallOutcome:
     left = [each for each in consumers if each["uid"] != effect.pod_uid]
     if len(left) == len(consumers) and (left or not status.get("allocation")):
         return CallOutcome(Result.DONE, effect.uid)
-    # None of its devices is used: kube-scheduler gives them back, too.
+    # None of its devices is used any more; kube-scheduler frees them in this case, too.
     change: Object = {"reservedFor": left or None}
     if not left:
         change["allocation"] = None
@@ -334,7 +339,7 @@ def _allocation(claim: Object, effect: AllocateClaim) -> Object:
 
 
 def _asks(requests: Iterable[Object]) -> Iterable[tuple[str, Object]]:
-    """What is asked for, by the name that results have."""
+    """Yield requests by the name that results use."""
     for request in requests:
         yield request["name"], request.get("exactly") or {}
         for other in request.get("firstAvailable") or ():
@@ -348,7 +353,7 @@ def _of_classes(effect: AllocateClaim) -> Iterable[Object]:
 
 
 def _of_claim(spec: Object, effect: AllocateClaim) -> Iterable[Object]:
-    """Its configuration that is for all requests, or for those that were answered."""
+    """Yield the claim's configuration for all requests or for those that were answered."""
     answered = {given.request for given in effect.given or ()}
     answered |= {name.partition("/")[0] for name in answered}
     for each in spec.get("config") or ():

@@ -1,8 +1,9 @@
-"""CEL expressions over devices, as the API server means them.
+"""CEL expressions about devices, with the API server's meaning.
 
-`device` has `driver`, `attributes` and `capacity`, both by domain and then by name; a domain that a
-device has nothing of is empty. Beside standard CEL there are the functions that Kubernetes adds for
-quantities, versions, regular expressions and sets.
+`device` has `driver`, `attributes` and `capacity`, the latter two by domain and then by name; a
+domain of which the device has nothing is empty. Beside standard CEL there are the functions that
+Kubernetes adds for quantities, versions, regular expressions and sets.
+
 Sources: Kubernetes, "Common Expression Language in Kubernetes"; dynamic-resource-allocation/cel.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 from scheduling.kube.dra.facts import DeviceFacts, Version, whole_name
 from scheduling.kube.translate.quantities import parse
 
-QUANTITY, VERSION = "quantity", "semver"  # what values of these types are kept as: {type: text}
+QUANTITY, VERSION = "quantity", "semver"  # values of these types are represented as {type: text}
 _VERSION = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?"
 )
@@ -24,15 +25,15 @@ _LITERAL = re.compile(r"""["']([a-z0-9.-]+)["']""")
 
 
 class WrongSelector(Exception):
-    """An expression that cannot be compiled, or fails for a device."""
+    """An expression that cannot be compiled, or that fails for a device."""
 
 
 class Selector:
-    """One expression, compiled. Raises WrongSelector."""
+    """A compiled expression. Raises WrongSelector."""
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
-        # What may be a domain: whoever asks a device for one that it has not gets an empty one.
+        # Literals that may be domains: a device has an empty one for each domain that it lacks.
         self._domains = tuple(set(_LITERAL.findall(expression)))
         try:
             self._program = _environment().compile(expression)
@@ -40,7 +41,7 @@ class Selector:
             raise WrongSelector(_first_line(wrong)) from None
 
     def matches(self, driver: str, device: DeviceFacts) -> bool:
-        """Whether the device of that driver satisfies it. Raises WrongSelector."""
+        """Whether the device of that driver satisfies the expression. Raises WrongSelector."""
         given = {
             "driver": driver,
             "attributes": _by_domain(device.attributes, self._domains, _value),
@@ -62,12 +63,12 @@ class Selector:
 
 @lru_cache(maxsize=4096)
 def selector(expression: str) -> Selector:
-    """The expression, compiled once. Raises WrongSelector."""
+    """Return the expression, compiled once. Raises WrongSelector."""
     return Selector(expression)
 
 
 def _first_line(error: object) -> str:
-    """Without what the library says of itself."""
+    """Return the first line of an error, without the library's prefix."""
     return _PREFIX.sub("", str(error).split("\n", 1)[0]).strip()
 
 
@@ -102,7 +103,10 @@ def _semver(text: str) -> Values:
 
 
 def _normal(text: str) -> str:
-    """The version without its build, by which no versions differ; ValueError if it is none."""
+    """Return the version without its build part, which does not count in comparisons.
+
+    Raises ValueError if the text is no version.
+    """
     if not _VERSION.fullmatch(text):
         raise ValueError(f"{text!r} is not a semantic version such as 1.2.3")
     return text.partition("+")[0]
@@ -124,7 +128,7 @@ def _amount(value: Values) -> Fraction:
 
 
 def _key(text: str) -> tuple[Any, ...]:
-    """By which versions are ordered: one with a pre-release comes before the same without."""
+    """Return a key that orders versions: a pre-release comes before its release."""
     found = _VERSION.fullmatch(text)
     assert found is not None
     *numbers, pre = found.groups()
@@ -173,7 +177,10 @@ def _contains(one: list[Any], other: list[Any]) -> bool:
 
 @cache
 def _environment() -> Any:
-    """What expressions are compiled in. Only where there are claims: the library is large."""
+    """Return the environment that expressions are compiled in.
+
+    Imported only if there are claims: the library is large.
+    """
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
 

@@ -1,1 +1,1 @@
-"""Where nodes are in the network, as objects of other schedulers say."""
+"""Where nodes are in the network, according to objects of other schedulers."""

@@ -1,7 +1,7 @@
-"""Groups of nodes by HyperNodes of Volcano (topology.volcano.sh/v1alpha1): a tree by membership.
+"""Node groups from Volcano's HyperNodes (topology.volcano.sh/v1alpha1): a tree by membership.
 
-A HyperNode of a tier has nodes, by name, pattern or labels, and HyperNodes of lower tiers, by name.
-Pure.
+A HyperNode of a tier has nodes as members, by name, pattern or labels, and HyperNodes of lower
+tiers by name. Pure.
 """
 
 import re
@@ -47,15 +47,18 @@ class _HyperNodeSpec(Struct, gc=False, rename="camel"):
 
 
 class KubeHyperNode(Struct, gc=False):
-    """What it says is judged by `hyper_node_facts`."""
+    """A HyperNode, unchecked; see `hyper_node_facts`."""
 
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: Any = None
 
 
 class HyperNodeFacts(Struct, frozen=True, gc=False):
-    """A HyperNode: its nodes by `names`, `patterns` of names and labels (`selectors`), and the
-    HyperNodes that are its `members`. `wrong`: why it cannot be used; "" = it can."""
+    """A HyperNode and its members.
+
+    Nodes by `names`, `patterns` of names and labels (`selectors`); HyperNodes as `members`.
+    `wrong`: why it cannot be used, "" = it can.
+    """
 
     name: str
     uid: str
@@ -69,7 +72,7 @@ class HyperNodeFacts(Struct, frozen=True, gc=False):
 
 
 def hyper_node_facts(raw: KubeHyperNode) -> HyperNodeFacts:
-    """Never raises."""
+    """Return the HyperNode's facts. Never raises."""
     facts = HyperNodeFacts(raw.metadata.name, raw.metadata.uid)
     try:
         spec = msgspec.convert(raw.spec, _HyperNodeSpec)
@@ -99,9 +102,11 @@ def hyper_node_facts(raw: KubeHyperNode) -> HyperNodeFacts:
 
 
 class HyperTree:
-    """All HyperNodes of a cluster. `levels`: Kant's level of each tier, the lowest tier first, "" =
-    none is left for it; `tier_names`: tiers by name; `remarks`: what is wrong, one sentence each.
-    Equal if the objects are."""
+    """All HyperNodes of a cluster. Equal if their objects are.
+
+    `levels`: Kant's level for each tier, the lowest tier first, "" = no level is left for it.
+    `tier_names`: tiers by name. `remarks`: what is wrong, one sentence each.
+    """
 
     def __init__(self, objects: Iterable[HyperNodeFacts]) -> None:
         self.objects = tuple(sorted(objects, key=lambda each: each.name))
@@ -146,11 +151,14 @@ class HyperTree:
         return hash(self.objects)
 
     def __bool__(self) -> bool:
-        """Whether any of them can be used."""
+        """Whether any HyperNode can be used."""
         return bool(self._tier)
 
     def _adopt(self, parent: HyperNodeFacts, child: HyperNodeFacts | None, name: str) -> None:
-        """Tiers that rise keep a HyperNode from being within itself."""
+        """Make a HyperNode the parent of another, or add a remark.
+
+        Tiers have to rise, so no HyperNode can contain itself.
+        """
         other = self._parent.get(name)
         if child is None:
             text = f"HyperNode {parent.name} has the member {name}, of which there is none to use."
@@ -171,14 +179,14 @@ class HyperTree:
     def place(
         self, node: str, labels: Mapping[str, str]
     ) -> tuple[dict[str, Sourced], tuple[str, ...]]:
-        """The groups of a node by fact of the label table, and what contradicts.
+        """Return a node's groups by fact of the label table, and contradictions.
 
-        Its group of a tier is the widest HyperNode above it that is of no higher tier.
+        Its group at a tier is the widest HyperNode above it of that or a lower tier.
         """
         chains = [self._chain(name) for name in self._having(node, labels)]
         if not chains:
             return {}, ()
-        # Whoever has it by a HyperNode within has it, too.
+        # Prefer the innermost HyperNode; those around it contain the node as well.
         chains.sort(key=lambda chain: (self._tier[chain[0]], -len(chain), chain[0]))
         mine = chains[0]
         others = [chain[0] for chain in chains[1:] if chain[0] not in mine]
@@ -194,14 +202,14 @@ class HyperTree:
         return found, problems
 
     def _having(self, node: str, labels: Mapping[str, str]) -> Sequence[str]:
-        """The HyperNodes that have the node itself as a member."""
+        """Return the HyperNodes that have the node itself as a member."""
         found = dict.fromkeys(self._by_name.get(node, ()))
         found |= dict.fromkeys(name for pattern, name in self._patterns if pattern.search(node))
         found |= dict.fromkeys(name for wanted, name in self._selectors if selects(wanted, labels))
         return list(found)
 
     def _chain(self, name: str) -> list[str]:
-        """A HyperNode and those above it."""
+        """Return a HyperNode and all those above it."""
         chain = [name]
         while (above := self._parent.get(chain[-1])) is not None:
             chain.append(above)

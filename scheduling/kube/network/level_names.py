@@ -1,4 +1,4 @@
-"""What the words of others for network levels mean: labels of nodes, and tiers. Pure."""
+"""What others' names for network levels mean: node labels and tiers. Pure."""
 
 from collections.abc import Mapping
 
@@ -12,15 +12,20 @@ from scheduling.kube.workloads.contradiction import Contradicts
 
 # Nearest first.
 LEVELS = (HYPER_NODE, *DEFAULT_LEVELS)
-LEAF = 1  # the place of the leaf among LEVELS
+LEAF = 1  # index of the leaf in LEVELS
 HOSTNAME = "kubernetes.io/hostname"
 
 
 class LevelNames(Struct, frozen=True):
-    """`of_label`: levels by label. `left_out`: labels that somebody calls levels and that are none
-    of Kant's, each with the next wider level, "" = there is none. `by`: who says so, "" = Kant's
-    own table and the operator. `of_tier`: levels of HyperNodes, the lowest tier first, "" = none is
-    left for it; `tier_names`: tiers by name."""
+    """Names of network levels.
+
+    - `of_label`: levels by label.
+    - `left_out`: labels that an object lists as levels but Kant has no level for, each with the
+      next wider level, "" = none.
+    - `by`: the object that defines the levels, "" = Kant's own table and the operator.
+    - `of_tier`: levels of HyperNodes, the lowest tier first, "" = no level is left for it.
+    - `tier_names`: tiers by name.
+    """
 
     of_label: Mapping[str, str]
     left_out: Mapping[str, str] = {}
@@ -29,14 +34,14 @@ class LevelNames(Struct, frozen=True):
     tier_names: Mapping[str, int] = {}
 
     def meant(self, asked: AskedLevel | AskedTier) -> str:
-        """The level. Raises Contradicts for one that Kant does not know."""
+        """Return the level that is meant. Raises Contradicts for an unknown one."""
         if isinstance(asked, AskedTier):
             return self._of_tier(asked)
         label = asked.label
         if label in self.of_label:
             return self.of_label[label]
         if not asked.required and label == HOSTNAME:
-            return DEFAULT_LEVELS[0]  # one node is more than a wish for a group of them
+            return DEFAULT_LEVELS[0]  # a wish for one node implies one for a leaf
         if not asked.required and label in self.left_out:
             return self.left_out[label]
         if label == HOSTNAME:
@@ -80,20 +85,23 @@ class LevelNames(Struct, frozen=True):
 
 
 def names_of_table(table: Mapping[str, tuple[LabelSource, ...]]) -> dict[str, str]:
-    """Each label names one level; where several could, one whose groups its values are, then the
-    nearest to the nodes."""
+    """Return the level that each label names.
+
+    If a label could name several, take one whose groups are the label's own values, then the
+    nearest to the nodes.
+    """
     rows = [(level, source) for level in LEVELS for source in table[fact_of(level)]]
     as_is = {s.label: level for level, s in reversed(rows) if reads_as_it_is(s)}
     return {s.label: level for level, s in reversed(rows)} | as_is
 
 
 def fact_of(level: str) -> str:
-    """The row of the label table that tells the level."""
+    """Return the level's row in the label table."""
     return level.replace("-", "_")
 
 
 def default_names(label_map: Mapping[str, str | list[str]]) -> LevelNames:
-    """Those of a cluster without such objects. Raises WrongRow."""
+    """Return the names in a cluster without such objects. Raises WrongRow."""
     return LevelNames(names_of_table(label_table(label_map)))
 
 

@@ -1,8 +1,8 @@
-"""What one pod can get of a node whose kubelet aligns pods to one NUMA zone, by its
-NodeResourceTopology (topology.node.k8s.io/v1alpha2).
+"""How much one pod can get of a node whose kubelet aligns pods to one NUMA zone.
 
-A kubelet of the policy single-numa-node rejects a pod whose GPUs are not all at one zone
-(TopologyAffinityError), for ever if no zone has as many. Pure.
+Read from its NodeResourceTopology (topology.node.k8s.io/v1alpha2). A kubelet with the policy
+single-numa-node rejects a pod whose GPUs are not all in one zone (TopologyAffinityError); if no
+zone has enough GPUs, it always does. Pure.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from scheduling.kube.translate.texts import storable
 
 GROUP, VERSION = "topology.node.k8s.io", "v1alpha2"
 SINGLE, POLICY = "single-numa-node", "topologyManagerPolicy"
-# As objects name the policy that have no attributes (deprecated).
+# The policy's names in objects without attributes (deprecated).
 OLDER = frozenset({"SingleNUMANodePodLevel", "SingleNUMANodeContainerLevel"})
 
 
@@ -44,7 +44,7 @@ class _Zones(Struct, gc=False, rename="camel"):
 
 
 class KubeNodeZones(Struct, gc=False, rename="camel"):
-    """What it says is judged by `zone_facts`."""
+    """A NodeResourceTopology, unchecked; see `zone_facts`."""
 
     metadata: Meta = msgspec.field(default_factory=Meta)
     zones: Any = None
@@ -53,8 +53,10 @@ class KubeNodeZones(Struct, gc=False, rename="camel"):
 
 
 class ZoneFacts(Struct, frozen=True, gc=False):
-    """Of the node of that name, by resource how many GPUs one pod can get at most; {} = as many as
-    there are. `wrong`: why that is not known."""
+    """The most GPUs, by resource, that one pod can get on the node of that name.
+
+    {} = all that the node has. `wrong`: why that is not known.
+    """
 
     name: str
     uid: str
@@ -62,12 +64,12 @@ class ZoneFacts(Struct, frozen=True, gc=False):
     wrong: str = ""
 
     def gpus(self, resource: str) -> int:
-        """The most of these GPUs that one pod can get; 0 = of all zones together."""
+        """Return the most of these GPUs that one pod can get; 0 = no limit by zones."""
         return self.most.get(resource, 0)
 
 
 def zone_facts(raw: KubeNodeZones) -> ZoneFacts:
-    """Never raises."""
+    """Return the node's facts. Never raises."""
     facts = ZoneFacts(raw.metadata.name, raw.metadata.uid)
     said = {
         "zones": raw.zones,

@@ -1,7 +1,7 @@
-"""Levels of the network by Topology objects of Kueue (kueue.x-k8s.io) and KAI (kai.scheduler).
+"""Network levels from Topology objects of Kueue (kueue.x-k8s.io) and KAI (kai.scheduler).
 
-Such an object lists the labels of nodes that tell their groups, the widest first. Which of Kant's
-levels they are, and which object counts, is said in docs/decisions/0097. Pure.
+Such an object lists the node labels that define groups, the widest first. docs/decisions/0097 says
+which of Kant's levels they are, and which object counts. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,20 +31,23 @@ from scheduling.kube.translate.objects import Meta
 from scheduling.kube.translate.texts import storable
 
 KUEUE, KAI = "kueue.x-k8s.io", "kai.scheduler"
-MOST_LEVELS = 16  # as their definitions have it
+MOST_LEVELS = 16  # as their CRDs limit it
 Rows = Mapping[str, tuple[LabelSource, ...]]
 
 
 class KubeTopology(Struct, gc=False):
-    """What it says is judged by `topology_facts`."""
+    """A Topology, unchecked; see `topology_facts`."""
 
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: Any = None
 
 
 class TopologyFacts(Struct, frozen=True, gc=False):
-    """A Topology of the API group `group`. `labels`: of its levels, the nearest to the nodes first,
-    without that of single nodes. `wrong`: why it cannot be used; "" = it can."""
+    """A Topology of the API group `group`.
+
+    `labels`: of its levels, the nearest to the nodes first, without that of single nodes. `wrong`:
+    why it cannot be used, "" = it can.
+    """
 
     group: str
     name: str
@@ -58,7 +61,7 @@ class TopologyFacts(Struct, frozen=True, gc=False):
 
 
 class FlavorFacts(Struct, frozen=True, gc=False):
-    """A ResourceFlavor of Kueue, and the Topology that its nodes have; "" = none."""
+    """A ResourceFlavor of Kueue and the Topology of its nodes; "" = none."""
 
     name: str
     uid: str
@@ -66,9 +69,11 @@ class FlavorFacts(Struct, frozen=True, gc=False):
 
 
 class Network(Struct, frozen=True):
-    """Where nodes are, beyond the cluster's own label table: `rows` count in place of its, and the
-    `tree` where there is one. `names` of levels in pods and groups; `remarks` for operators, one
-    sentence each."""
+    """Where nodes are, beyond the cluster's own label table.
+
+    `rows` replace the table's rows, and so does the `tree`, if there is one. `names`: of levels, in
+    pods and groups. `remarks`: for operators, one sentence each.
+    """
 
     names: LevelNames
     rows: Rows = {}
@@ -77,7 +82,7 @@ class Network(Struct, frozen=True):
 
 
 def topology_facts(group: str, raw: KubeTopology) -> TopologyFacts:
-    """Never raises."""
+    """Return the Topology's facts. Never raises."""
     meta = raw.metadata
     of = TopologyFacts(group, meta.name, meta.uid, meta.creation_timestamp or "")
     levels = raw.spec.get("levels") if isinstance(raw.spec, Mapping) else None
@@ -99,7 +104,7 @@ def topology_facts(group: str, raw: KubeTopology) -> TopologyFacts:
 
 
 def flavor_facts(raw: KubeTopology) -> FlavorFacts:
-    """Never raises."""
+    """Return the flavor's facts. Never raises."""
     found = raw.spec.get("topologyName") if isinstance(raw.spec, Mapping) else None
     return FlavorFacts(raw.metadata.name, raw.metadata.uid, str(found or ""))
 
@@ -110,8 +115,10 @@ def network_of(
     flavors: Iterable[FlavorFacts] = (),
     hyper_nodes: Iterable[HyperNodeFacts] = (),
 ) -> Network:
-    """What the objects of a cluster say together. An operator who has said which labels are levels
-    is right."""
+    """Return what all of a cluster's objects say together.
+
+    If an operator has set which labels are levels, only that counts.
+    """
     table = label_table(label_map)
     own = Network(LevelNames(names_of_table(table)))
     if is_set(label_map):
@@ -143,7 +150,7 @@ def network_of(
 
 def _by_tree(tree: HyperTree, table: Rows, remarks: Sequence[str]) -> Network:
     told = {fact_of(level) for level in tree.levels.values() if level}
-    # No label tells where a node is, of scale-out levels that no HyperNode is of either.
+    # The tree replaces all labels, even for scale-out levels without HyperNodes.
     told.update(map(fact_of, DEFAULT_LEVELS))
     rows: Rows = dict.fromkeys(sorted(told), ())
     names = LevelNames(
@@ -156,7 +163,7 @@ def _by_tree(tree: HyperTree, table: Rows, remarks: Sequence[str]) -> Network:
 
 
 def is_set(label_map: Mapping[str, Any]) -> bool:
-    """Whether the operator has said which labels are levels."""
+    """Whether the operator has set which labels are levels."""
     return any(fact_of(level) in label_map for level in LEVELS)
 
 
@@ -181,15 +188,15 @@ def _network(first: TopologyFacts, table: Rows, remarks: Sequence[str]) -> Netwo
 
 
 def levels_of(labels: Sequence[str], table: Rows) -> list[str]:
-    """Kant's level for each label, nearest first; "" = none is left for it.
+    """Return Kant's level for each label, nearest first; "" = no level is left for it.
 
-    A label of Kant's own table keeps its level. Others get the free levels between those, the
-    nearest label the nearest level; that of hyper-nodes only where no other is left.
+    A label of Kant's own table keeps its level. Other labels get the free levels in between, the
+    nearest label the nearest level; the hyper-node level only if no other is left.
     """
     known: list[int | None] = [_known(label, table) for label in labels]
     fixed = [place for place in known if place is not None]
     if fixed != sorted(set(fixed)):
-        known = [None] * len(labels)  # they stand in another order than Kant's: its author is right
+        known = [None] * len(labels)  # The order differs from Kant's; the object's author is right.
     places: list[int | None] = []
     start = 0
     while start < len(labels):
@@ -212,7 +219,7 @@ def levels_of(labels: Sequence[str], table: Rows) -> list[str]:
 
 
 def _known(label: str, table: Rows) -> int | None:
-    """The place among LEVELS of a label that tells one of them in Kant's own table."""
+    """Return the index in LEVELS of the level that the label defines in Kant's own table."""
     for place, level in enumerate(LEVELS):
         if any(s.label == label and reads_as_it_is(s) for s in table[fact_of(level)]):
             return place
@@ -220,5 +227,5 @@ def _known(label: str, table: Rows) -> int | None:
 
 
 def _is_within(labels: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether the others say all of that, in the same order."""
+    """Whether `others` contains all these labels in the same order."""
     return [label for label in others if label in labels] == list(labels)

@@ -1,7 +1,7 @@
-"""Which objects are read to know what a pod belongs to, and what comes of them. Pure.
+"""Which objects Kant reads to learn what a pod belongs to, and what follows from them. Pure.
 
-Kant's own label of a gang is above all of it (`translate.plain_pods.GANG`); then counts the group
-that a pod names itself, then who made it, the outermost that Kant knows.
+Kant's own gang label takes precedence (`translate.plain_pods.GANG`). Next comes a group that the
+pod names itself, then the pod's owners: the outermost that Kant knows.
 """
 
 from collections.abc import Callable
@@ -40,8 +40,8 @@ RULES: dict[tuple[str, str], Rule] = {
         *pod_groups.RULES,
     )
 }
-# Whose pods start one by one: replicas that serve alone, steps of a workflow, machines, the
-# executors of a Spark driver. There is nothing to be read of them.
+# Kinds whose pods start one by one: replicas that serve alone, steps of a workflow, machines, the
+# executors of a Spark driver. Kant need not read these objects.
 ONE_BY_ONE = frozenset(
     {
         *(("", kind) for kind in ("Pod", "ReplicationController", "Node")),
@@ -67,7 +67,7 @@ UNREAD_GROUP = (
     "the gang by the label kant.io/gang."
 )
 
-# By which the pods of a kind that owns them are marked; whose copies nobody owns.
+# Labels of pods that such an owner creates; pods copied by hand have them without an owner.
 MARKS = {
     "jobset.sigs.k8s.io/jobset-name": "JobSet",
     "training.kubeflow.org/job-name": "Kubeflow training job",
@@ -79,7 +79,7 @@ Find = Callable[[Reference], Found]
 
 
 class Unknown(Exception):
-    """What is not known of an object, and why."""
+    """Why an object is not known."""
 
     def __init__(self, wait: Unclear) -> None:
         super().__init__(wait.text)
@@ -87,9 +87,11 @@ class Unknown(Exception):
 
 
 def workload_of(pod: PodFacts, find: Find, names: LevelNames = DEFAULT_NAMES) -> Workload | None:
-    """What a waiting pod belongs to; None where it names nothing. `find` gives an object, or raises
-    Unknown. An annotation of the pod, or of the object, may say how many pods start together.
-    `names`: what others mean by levels of the network."""
+    """Return what a waiting pod belongs to; None if it names nothing.
+
+    `find` returns an object or raises Unknown. An annotation of the pod or the object may set how
+    many pods start together. `names`: what others call the network levels.
+    """
     workload = _by_objects(pod, find)
     if workload is None or workload.wait is not None:
         return workload
@@ -139,7 +141,7 @@ def _by_objects(pod: PodFacts, find: Find) -> Workload | None:
 
 
 def _marked(pod: PodFacts) -> Workload | None:
-    """A pod that nobody owns; one with the mark of an owner is not started by itself."""
+    """Judge a pod without owner: one with the label of an owner must not start alone."""
     for label, kind in MARKS.items():
         if label in pod.labels:
             text = (
@@ -155,8 +157,10 @@ def _refused(kind: str, name: str, text: str) -> Workload:
 
 
 def _read(pod: PodFacts, first: Reference, find: Find, *, follow: bool) -> Workload:
-    """What the object says; `follow`: the outermost of its owners that are known. A group that the
-    pod names itself has owners, too, and is above them."""
+    """Return what an object says; `follow`: take the outermost known owner of it.
+
+    A group that the pod names itself takes precedence over the group's owners.
+    """
     chain = [first]
     try:
         found = find(first)
