@@ -1,7 +1,7 @@
-"""From a Kubernetes node to the engine's Node, each fact with its source.
+"""Turns a Kubernetes node into the engine's Node, each fact with its source.
 
-Bad input never raises: what cannot be used becomes one of `Node.problems`, and the cautious
-reading is taken (an unreadable or missing GPU is never free; which one it is stays open).
+Bad input never raises: what cannot be used becomes one of `Node.problems`, and the cautious reading
+applies (an unreadable or missing GPU is never free, and it stays open which one it is).
 """
 
 import json
@@ -40,15 +40,15 @@ NICS = "kant.io/nics"
 LINK_MODEL = "kant.io/link-model"
 
 LARGEST = 1 << 53
-# A label that Kant gives a node for itself: how many of its GPUs one pod can get at most, as they
-# have to be of one NUMA zone. There is none where one can get all.
+# A label that Kant adds in its own copy of a node: the most GPUs that one pod can get, because they
+# must be in one NUMA zone. It is absent if a pod can get all.
 GPUS_IN_ZONE = "kant.io/gpus-in-one-zone"
 # Facts that say where a node is in the network.
 PLACES = (*DEFAULT_LEVELS, "hyper_node")
 
 
 class PlacesNodes(Protocol):
-    """Says where a node is in the network by its name and labels: facts, and what contradicts."""
+    """Finds a node's place in the network from its name and labels: facts, and contradictions."""
 
     def place(
         self, node: str, labels: Mapping[str, str]
@@ -56,7 +56,7 @@ class PlacesNodes(Protocol):
 
 
 class ZonesOfNode(Protocol):
-    """What is known of the NUMA zones of a node (`network.numa_zones`)."""
+    """What is known of a node's NUMA zones (`network.numa_zones`)."""
 
     @property
     def wrong(self) -> str: ...
@@ -65,29 +65,30 @@ class ZonesOfNode(Protocol):
 
 
 class NodeTranslator:
-    """Translates the nodes of one cluster; knows the others' topology to find contradictions."""
+    """Translates the nodes of one cluster; remembers their topology to find contradictions."""
 
     def __init__(self, label_map: Mapping[str, Any]) -> None:
-        """Raises WrongRow for a row of `label_map` that cannot be used."""
+        """Raise WrongRow for a row of `label_map` that cannot be used."""
         self._own_table = self._table = label_table(label_map)
         self._tree = TopologyTree()
         self._places_by_name: PlacesNodes | None = None
         self.zones: Mapping[str, ZonesOfNode] = {}  # by node
         self._contradictions: dict[str, tuple[str, ...]] = {}  # by node
-        # Label keys and most values repeat on every node; one copy of each is enough.
+        # Label keys and most values repeat on every node; keep one copy of each.
         self._texts: dict[str, str] = {}
-        # A kubelet that starts tells of no GPUs until its device plugin is there again.
+        # GPUs seen last, by node: a restarting kubelet reports none until its device plugin is
+        # back.
         self._gpus: dict[str, int] = {}
 
     def read_places_by(
         self, rows: Mapping[str, tuple[LabelSource, ...]], tree: PlacesNodes | None = None
     ) -> None:
-        """These rows count in place of the table's own from now on, and what the tree says."""
+        """Use these rows instead of the table's own from now on, and the tree, if given."""
         self._table = {**self._own_table, **rows}
         self._places_by_name = tree
 
     def placed_anew(self, facts: NodeFacts) -> NodeFacts:
-        """The same node where it is by the rows of now, with its zones of now."""
+        """Return the same node at its place by the current rows, with its current zones."""
         node = facts.node
         found = {n: it for n, it in facts.facts.items() if n not in PLACES and n != "gpus_in_zone"}
         found |= self._facts(node.labels, PLACES)
@@ -116,7 +117,7 @@ class NodeTranslator:
     def _place(
         self, name: str, labels: Mapping[str, str], facts: dict[str, Sourced]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The groups of the node, and what contradicts; adds the facts that a tree tells."""
+        """Return the node's groups and contradictions; add the facts that a tree provides."""
         told, twice = self._places_by_name.place(name, labels) if self._places_by_name else ({}, ())
         facts |= told
         zones = self.zones.get(name)
@@ -133,7 +134,7 @@ class NodeTranslator:
     def _with_zones(
         self, name: str, labels: Mapping[str, str], gpus: int, facts: dict[str, Sourced]
     ) -> Mapping[str, str]:
-        """The labels of the node, and the fact added, as its zones are."""
+        """Return the node's labels according to its zones; add the fact."""
         zones = self.zones.get(name)
         most = zones.gpus(_text(facts, "gpu_resource")) if zones is not None else 0
         if GPUS_IN_ZONE in labels:
@@ -156,7 +157,7 @@ class NodeTranslator:
         self._gpus.pop(name, None)
 
     def translate(self, raw: KubeNode) -> NodeFacts:
-        """Facts of one node. Never raises."""
+        """Return the facts of one node. Never raises."""
         labels = self._interned(raw.metadata.labels)
         name = raw.metadata.name
         problems: list[str] = []
@@ -227,9 +228,12 @@ def _text(facts: Mapping[str, Sourced], name: str) -> str:
 
 # --- GPUs -----------------------------------------------------------------------------------------
 class _Gpus(NamedTuple):
-    """The GPUs of a node, the resource by which they were counted, how many are out of service
-    without a name, and whether a device plugin has counted them: else labels tell of them, or the
-    node told before."""
+    """The GPUs of a node.
+
+    `resource`: the resource that counted them. `unnamed`: how many are out of service without being
+    named. `by_plugin`: a device plugin counted them; otherwise labels, or the node's earlier
+    report, did.
+    """
 
     devices: tuple[Device, ...] = ()
     resource: str = ""
@@ -244,7 +248,7 @@ def _gpus(
     before: int,
     problems: list[str],
 ) -> _Gpus:
-    """`before`: how many GPUs the node had when it was looked at last."""
+    """Read the GPUs of a node; `before`: how many it had the last time."""
     counted = _count_fact(facts, "gpu_count", problems)
     memory = _count_fact(facts, "gpu_memory_mib", problems)
     counts = {
@@ -252,7 +256,7 @@ def _gpus(
         for name in GPU_RESOURCES
         if name in raw.status.capacity
     }
-    # A device plugin that was taken away leaves its resource behind, at 0.
+    # A removed device plugin leaves its resource behind, at 0.
     resource = max(counts, key=lambda name: counts[name] > 0, default="")
     installed = counts.get(resource, 0)
     usable = _amount(raw.status.allocatable, resource, 1, problems) if resource else 0
@@ -306,7 +310,7 @@ def _gpus(
 def _parts(
     raw: KubeNode, told: Advertised, total: int, facts: dict[str, Sourced], problems: list[str]
 ) -> None:
-    """Slices and replicas that are advertised by names of their own."""
+    """Note slices and replicas that are advertised under resource names of their own."""
     parts = {
         name: amount
         for name in sorted(raw.status.capacity)
@@ -331,8 +335,10 @@ def _sharing(
     facts: dict[str, Sourced],
     problems: list[str],
 ) -> None:
-    """Whether pods can get shares here, and whether they get the very GPUs that Kant chose: who
-    advertises shares has to follow its choice, others know only how many."""
+    """Note whether pods can get shares here, and whether they get exactly the GPUs that Kant chose.
+
+    A plugin that advertises shares has to follow Kant's choice; others only know how many.
+    """
     if GPU_MILLI not in raw.status.capacity:
         if resource:
             facts["device_choice"] = Sourced("count", f"status.capacity[{resource}]")
@@ -356,8 +362,10 @@ def _sharing(
 def _bad_gpus(
     raw: KubeNode, total: int, usable: int, problems: list[str]
 ) -> tuple[tuple[int, ...], int]:
-    """Indices of the GPUs that must not be used, and how many more there are without a name: no
-    job may lose its place to a guess."""
+    """Return the indices of unusable GPUs, and how many more are unusable without a name.
+
+    No job may lose its place because of a guess.
+    """
     named = _indices(raw, UNHEALTHY_GPUS, total, problems)
     unnamed = max(total - usable - len(named), 0)
     if unnamed:
@@ -386,10 +394,10 @@ def _gpu_ids(raw: KubeNode, total: int, problems: list[str]) -> tuple[str, ...]:
 def _link_model(
     raw: KubeNode, devices: Sequence[Device], part: str, facts: dict[str, Sourced]
 ) -> str:
-    if not devices or part:  # nothing joins parts of GPUs
+    if not devices or part:  # parts of GPUs are not linked
         facts.pop("link_model", None)
         return ""
-    # A declared matrix has characters that a label may not have.
+    # A declared matrix has characters that labels do not allow.
     declared = storable(raw.metadata.annotations.get(LINK_MODEL, ""))
     if "link_model" not in facts and declared:
         facts["link_model"] = Sourced(declared, f"annotation {LINK_MODEL}")
@@ -426,7 +434,7 @@ def _nics(
         total = sum(counts.values())
         source = ", ".join(f"status.capacity[{name}]" for name in names)
         if total > 64:
-            # A shared RDMA device plugin advertises many handles of one NIC.
+            # A shared RDMA device plugin advertises many handles for one NIC.
             problems.append(f"{source} is {total}, which is no number of NICs; set {NICS}")
             total = 0
     if not total:
@@ -444,7 +452,7 @@ def _is_nic_resource(name: str) -> bool:
 def _amount(
     amounts: Mapping[str, str], name: str, unit: Fraction | int, problems: list[str]
 ) -> int:
-    """An amount in `unit`, rounded down; 0 with a problem when it cannot be read."""
+    """Return an amount in `unit`, rounded down; 0, with a problem, if it cannot be read."""
     text = amounts.get(name, "0")
     try:
         value = int(parse(text) / unit)
@@ -463,7 +471,7 @@ def _extended(amounts: Mapping[str, str], problems: list[str]) -> dict[str, int]
         for name in amounts
         if is_extended(name)
     }
-    # Most nodes name kinds of huge pages of which they have none.
+    # Most nodes list kinds of huge pages of which they have none.
     return {name: amount for name, amount in found.items() if amount or "/" in name}
 
 

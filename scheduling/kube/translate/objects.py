@@ -1,8 +1,8 @@
-"""Kubernetes objects, reduced to the fields a scheduler needs, decoded by msgspec.
+"""Kubernetes objects, reduced to the fields that a scheduler needs, decoded by msgspec.
 
-Field names are Kubernetes' own (camelCase on the wire). Sources: the core/v1, policy/v1 and
-meta/v1 API references. Structs keep out of the garbage collector (`gc=False`): decoding a large
-cluster would otherwise be up to six times slower.
+Field names are Kubernetes' own (camelCase on the wire). Sources: the core/v1, policy/v1 and meta/v1
+API references. The structs stay out of the garbage collector (`gc=False`); otherwise decoding a
+large cluster would be up to six times slower.
 """
 
 from typing import Any, Literal
@@ -74,12 +74,13 @@ class Resources(Struct, gc=False, rename="camel"):
     limits: dict[str, str | int | float] = {}
 
 
-# What only matters of pods that Kant finds a place for and has not made stays undecoded.
+# Fields that matter only for pods that Kant places but did not make stay undecoded.
 LATER = msgspec.Raw()
 
 
 def decoded(raw: msgspec.Raw, kind: Any, absent: Any) -> Any:
-    """What was left undecoded; `absent` where it is not there, or null. Raises ValueError."""
+    """Decode a field that was left undecoded; `absent` if it is missing or null. Raises
+    ValueError."""
     found = msgspec.json.decode(raw, type=kind | None) if bytes(raw) else None
     return absent if found is None else found
 
@@ -123,7 +124,7 @@ class PodSpec(Struct, gc=False, rename="camel", omit_defaults=True):
     os: PodOS | None = None
     service_account_name: str = ""
     scheduling_group: msgspec.Raw = LATER
-    workload_ref: msgspec.Raw = LATER  # as 1.35 has it
+    workload_ref: msgspec.Raw = LATER  # the field of 1.35
 
 
 class Terminated(Struct, gc=False, rename="camel"):
@@ -140,7 +141,7 @@ class ContainerState(Struct, gc=False, rename="camel"):
 class ContainerStatus(Struct, gc=False, rename="camel"):
     state: ContainerState = msgspec.field(default_factory=ContainerState)
     name: str = ""
-    # What the node has given it, which differs from the spec only while it is resized.
+    # What the node has allocated; differs from the spec only during a resize.
     resources: msgspec.Raw = LATER
     allocated_resources: msgspec.Raw = LATER
 
@@ -232,7 +233,7 @@ class CsiVolume(Struct, gc=False, rename="camel"):
 
 
 class InTreeVolume(Struct, gc=False):
-    """A volume of a kind that Kubernetes has handed to a CSI driver: each has one of these."""
+    """A volume of a kind that was migrated to a CSI driver; each kind has one of these fields."""
 
     volume_id: str = msgspec.field(default="", name="volumeID")
     pd_name: str = msgspec.field(default="", name="pdName")
@@ -338,7 +339,7 @@ class Status(Struct, gc=False, rename="camel"):
 
 class ListMeta(Struct, gc=False, rename="camel", omit_defaults=True):
     resource_version: str = ""
-    # JSON's name of it is a Python keyword.
+    # The JSON name is a Python keyword.
     continue_token: str = msgspec.field(default="", name="continue")
 
 
@@ -353,5 +354,5 @@ class WatchEvent(Struct, gc=False, rename="camel"):
 
 
 def encode(value: Any) -> bytes:
-    """An object as JSON for a request body."""
+    """Encode an object as JSON for a request body."""
     return msgspec.json.encode(value)

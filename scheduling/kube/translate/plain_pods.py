@@ -1,8 +1,9 @@
-"""What a pod that Kant did not make says of where it may run, as far as Kant honours it.
+"""Where a pod that Kant did not make may run, as far as Kant honours what it says.
 
-A scheduler that binds a pod answers for all of its constraints. What Kant does not honour is
-listed with its field and a remedy, and such a pod is not bound. What it says of other pods is read
-by `pod_rules`.
+A scheduler that binds a pod answers for all of its constraints. Constraints that Kant does not
+honour are listed with their field and a remedy, and such a pod is not bound. `pod_rules` reads what
+the pod says of other pods.
+
 Sources: core/v1 PodSpec, and the filters of kube-scheduler's default plugins.
 """
 
@@ -33,16 +34,16 @@ from scheduling.kube.translate.objects import (
 from scheduling.kube.translate.quantities import is_counted, requested
 from scheduling.kube.translate.texts import storable
 
-# Volumes that every node can mount, or that name no place.
+# Volumes that every node can mount, or that are not tied to a place.
 ANYWHERE = frozenset(
     {
         *("configMap", "secret", "downwardAPI", "projected", "emptyDir", "hostPath", "image"),
         *("csi", "nfs", "cephfs", "glusterfs"),
     }
 )
-# Where their volumes can be mounted, the claims say (`kube.storage`).
+# Their claims say where these volumes can be mounted (`kube.storage`).
 CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
-# The label that names the gang of a pod, and the annotation that says of how many pods it is.
+# The label that names a pod's gang, and the annotation with the gang's number of pods.
 GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
 DEFAULT_ACCOUNT = "default"
 
@@ -58,14 +59,14 @@ class _Variable(Struct):
 
 
 def is_plain(raw: KubePod) -> bool:
-    """Whether it waits for a place and Kant did not make it."""
+    """Whether the pod waits for a place and was not made by Kant."""
     waits = not raw.spec.node_name and raw.status.phase not in ("Succeeded", "Failed")
     of = raw.metadata.name, raw.metadata.labels
     return waits and not (is_made(*of) or is_stand_in(*of))
 
 
 def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
-    """Never raises: what cannot be read is not honoured either."""
+    """Read a pod. Never raises: what cannot be read counts as not honoured."""
     spec = raw.spec
     of_spec = _OfSpec()
     try:
@@ -99,8 +100,7 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
 
 
 class _OfSpec(NamedTuple):
-    """What the spec of a pod says without its volumes, of which each pod may have one of its own
-    for its token."""
+    """What a pod's spec says, without volumes: each pod may have its own one for its token."""
 
     nodes: NodeRules = ANY_NODE
     command: tuple[str, ...] = ()
@@ -113,7 +113,8 @@ class _OfSpec(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _of_spec(text: bytes) -> _OfSpec:
-    """Of a spec as JSON: many pods are made of one template. Raises ValueError."""
+    """Read a spec given as JSON; cached, as many pods are made from one template. Raises
+    ValueError."""
     spec = _spec.decode(text)
     main = spec.containers[0] if spec.containers else Container()
     command = [*decoded(main.command, list[str], []), *decoded(main.args, list[str], [])]
@@ -130,7 +131,7 @@ def _of_spec(text: bytes) -> _OfSpec:
 
 
 def _env(spec: PodSpec) -> tuple[str, ...]:
-    """The names of the variables of all containers, each once."""
+    """Return the variable names of all containers, each once."""
     containers = (*spec.init_containers, *spec.containers)
     found = (decoded(each.env, list[_Variable], []) for each in containers)
     return tuple(dict.fromkeys(storable(v.name) for variables in found for v in variables))
@@ -143,7 +144,7 @@ def _labels(labels: Mapping[str, str]) -> list[Unhonoured]:
 
 
 def _older_group(spec: PodSpec) -> list[Unhonoured]:
-    """The field of Kubernetes 1.35, before its shape was changed."""
+    """Refuse the field of Kubernetes 1.35, whose shape has changed since."""
     if bytes(spec.workload_ref) in (b"", b"null"):
         return []
     remedy = (
@@ -154,7 +155,7 @@ def _older_group(spec: PodSpec) -> list[Unhonoured]:
 
 
 def _owner(owners: Sequence[OwnerReference]) -> Reference | None:
-    """The object that made the pod."""
+    """Return the object that made the pod."""
     for owner in owners:
         if owner.controller:
             return Reference(owner.api_version, owner.kind, owner.name, owner.uid)

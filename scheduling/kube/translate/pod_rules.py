@@ -1,9 +1,8 @@
-"""What a pod says of other pods: host ports, affinity, anti-affinity and spread, as rules of the
-engine.
+"""What a pod says of other pods, as rules of the engine: host ports, (anti-)affinity, spread.
 
 Sources: core/v1 PodAffinityTerm, TopologySpreadConstraint, ContainerPort; the defaults are those of
-kube-scheduler. The API server has mostly written `matchLabelKeys` into the selector already; doing
-it again changes nothing.
+kube-scheduler. Usually the API server has already merged `matchLabelKeys` into the selector;
+merging them again changes nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -71,7 +70,7 @@ class _Port(Struct, rename="camel"):
 
 
 def says(raw: KubePod) -> PodSays | None:
-    """What a pod of Kant's says of others. Raises ValueError for what cannot be read."""
+    """Return what a pod of Kant's says of others. Raises ValueError for what cannot be read."""
     meta, spec = raw.metadata, raw.spec
     groups: Groups = {}
     ports = host_ports(raw)
@@ -100,14 +99,16 @@ def says(raw: KubePod) -> PodSays | None:
 
 
 def ports_of(raw: KubePod) -> PodSays | None:
-    """The host ports of a pod of somebody else. Raises ValueError."""
+    """Return the host ports of another scheduler's pod. Raises ValueError."""
     ports = host_ports(raw)
     return PodSays(PodRules(ports=ports)) if ports else None
 
 
 def host_ports(raw: KubePod) -> tuple[HostPort, ...]:
-    """Of the containers that run as long as the pod. In the host's network each port of a container
-    is one, which the API server writes down too. Raises ValueError."""
+    """Return the host ports of the containers that run as long as the pod. Raises ValueError.
+
+    In the host's network each container port is a host port; the API server also writes it down.
+    """
     spec = raw.spec
     everything = (*spec.containers, *spec.init_containers)
     if not (spec.host_network or any(b"hostPort" in bytes(each.ports) for each in everything)):
@@ -123,7 +124,7 @@ def host_ports(raw: KubePod) -> tuple[HostPort, ...]:
 
 
 def spaces_of(term: AffinityTerm, own: str) -> Spaces:
-    """The namespaces that a term means, of a pod in `own`."""
+    """Return the namespaces that a term of a pod in namespace `own` means."""
     labels = requirements(term.namespace_selector)
     if labels is None and not term.namespaces:
         return Spaces((own,))
@@ -146,7 +147,7 @@ def _wishes(
 
 def _spread(c: _Spread, groups: Groups, namespace: str, labels: Mapping[str, str]) -> Spread:
     selector = _with_keys(requirements(c.label_selector), labels, c.match_label_keys, "In")
-    # kube-scheduler counts no pods by an empty selector, which elsewhere means all.
+    # In a spread, kube-scheduler counts no pods for an empty selector; elsewhere it means all pods.
     meant = PodsMeant(Spaces((namespace,)), selector or None)
     return Spread(
         _group(groups, (meant,)),
@@ -177,7 +178,7 @@ def _with_keys(
 
 
 def _group(groups: Groups, meant: tuple[PodsMeant, ...]) -> str:
-    """The name of a group, as people read it; what it means is noted."""
+    """Return a group's readable name, and note what the group means."""
     meant = tuple(sorted(set(meant), key=str))
     name = " that are also ".join(map(_said, meant))
     groups[name] = meant
@@ -185,7 +186,7 @@ def _group(groups: Groups, meant: tuple[PodsMeant, ...]) -> str:
 
 
 def name_of_group(rule: KeepsAway) -> str:
-    """The name of the group that such a rule keeps away."""
+    """Return the name of the group that such a rule keeps away."""
     return _said(PodsMeant(rule.namespaces, rule.selector))
 
 

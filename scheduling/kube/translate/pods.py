@@ -1,4 +1,4 @@
-"""From a Kubernetes pod to PodFacts."""
+"""Turns a Kubernetes pod into PodFacts."""
 
 import logging
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from scheduling.kube.translate.texts import seconds_of, storable, storable_reaso
 logger = logging.getLogger(__name__)
 
 _NOTHING: dict[str, str] = {}
-# The Job controller counts the end of each pod that has this finalizer, and takes it off.
+# The Job controller counts the end of each pod with this finalizer and then removes it.
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 
 
 def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
-    """A translator of pods; those that name `scheduler_name` are Kant's own. Never raises."""
+    """Return a translator; pods that name `scheduler_name` are Kant's own. It never raises."""
 
     def translate(raw: KubePod) -> PodFacts:
         meta, spec, status = raw.metadata, raw.spec, raw.status
@@ -50,7 +50,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             priority=spec.priority,
             started_at=seconds_of(status.start_time),
             finished_at=seconds_of(ended.finished_at) if ended else None,
-            # A version of foreign pods would make every heartbeat news.
+            # With versions of other schedulers' pods, every heartbeat would be news.
             labels=meta.labels if owned or spec.node_name else _NOTHING,
             annotations=meta.annotations if owned else _NOTHING,
             resource_version=meta.resource_version if owned else "",
@@ -68,7 +68,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
 
 
 def _says(raw: KubePod, owned: bool) -> PodSays | None:
-    """A pod that waits and that cannot be read is refused by `plain_pods`."""
+    """Read the pod's rules; `plain_pods` refuses a waiting pod whose rules cannot be read."""
     try:
         return pod_rules.says(raw) if owned else pod_rules.ports_of(raw)
     except ValueError as wrong:
@@ -79,7 +79,7 @@ def _says(raw: KubePod, owned: bool) -> PodSays | None:
 
 def _holding(raw: KubePod) -> PodHolding:
     try:
-        # Since the spec of a running pod can be changed, it is counted how often that was done.
+        # The generation counts changes of the spec, which is possible for running pods, too.
         changed = raw.metadata.generation > 1 and bool(raw.spec.node_name)
         return holding(raw.spec, raw.status if changed else None)
     except ValueError as wrong:
@@ -89,7 +89,7 @@ def _holding(raw: KubePod) -> PodHolding:
 
 
 def _disrupted(raw: KubePod) -> str:
-    """The reason of its condition DisruptionTarget, while that holds."""
+    """Return the reason of the condition DisruptionTarget while it holds."""
     for condition in raw.status.conditions:
         if condition.type == "DisruptionTarget" and condition.status == "True":
             return storable_reason(condition.reason)
@@ -97,7 +97,8 @@ def _disrupted(raw: KubePod) -> str:
 
 
 def _ended(raw: KubePod) -> Terminated | None:
-    """How the pod's container ended: the first that failed, else the last to finish."""
+    """Return how the pod's containers ended: the first that failed, otherwise the last to
+    finish."""
     ends = [each.state.terminated for each in raw.status.container_statuses]
     done = [end for end in ends if end is not None]
     if not done or len(done) < len(ends):

@@ -1,4 +1,4 @@
-"""Kubernetes quantities ("500m", "16Gi", "1e3") and what a pod holds of its node.
+"""Kubernetes quantities ("500m", "16Gi", "1e3"), and what a pod holds of its node.
 
 Source: apimachinery `resource.Quantity`; component-helpers `PodRequests` for the accounting.
 """
@@ -35,7 +35,7 @@ Amount = str | int | float
 
 @lru_cache(maxsize=4096)
 def parse(amount: Amount) -> Fraction:
-    """The exact value; ValueError when it is not a quantity."""
+    """Return the exact value. Raises ValueError if it is not a quantity."""
     found = _FORM.fullmatch(str(amount).strip())
     if not found:
         raise ValueError(f"{amount!r} is not a quantity such as 2, 500m or 16Gi")
@@ -46,7 +46,7 @@ def parse(amount: Amount) -> Fraction:
 
 
 def written(amount: Fraction) -> str:
-    """A quantity that says so much, rounded up to the smallest that can be said."""
+    """Write an amount as a quantity, rounded up to the smallest unit that there is."""
     for parts, suffix in ((1, ""), (10**3, "m"), (10**6, "u")):
         if (amount * parts).denominator == 1:
             return f"{amount * parts}{suffix}"
@@ -54,14 +54,16 @@ def written(amount: Fraction) -> str:
 
 
 # --- pods -----------------------------------------------------------------------------------------
-# Of most pods: one empty mapping for all of them.
 _NO_MORE: Mapping[str, int] = {}
 
 
 class PodHolding(NamedTuple):
-    """What a pod holds of its node: whole GPUs, GPU-milli asked as such, CPU and memory, and of
-    every other extended resource by name; of disk space and huge pages MiB. `gpu_resources`: by
-    which resources it asks for whole GPUs, if not by nvidia.com/gpu alone."""
+    """What a pod holds of its node.
+
+    `gpus`: whole GPUs; `gpu_milli`: a fractional request. `extended`: all other extended resources
+    by name; disk space and huge pages in MiB. `gpu_resources`: the resources that whole GPUs are
+    requested as, if not nvidia.com/gpu alone.
+    """
 
     gpus: int
     gpu_milli: int
@@ -72,19 +74,19 @@ class PodHolding(NamedTuple):
 
 
 Requests = dict[str, Fraction]
-# What nodes have given to containers, by name; "" stands for a change that is not possible there.
+# What nodes gave to containers, by name; the key "" marks a resize that the node cannot do.
 Given = Mapping[str, Requests]
 NOTHING_GIVEN: Given = {}
 IMPOSSIBLE = ""
 
 
 def holding(spec: PodSpec, resized: PodStatus | None = None) -> PodHolding:
-    """Requests of a pod by Kubernetes' own rule; ValueError on a malformed quantity.
+    """Return a pod's requests by Kubernetes' own rule. Raises ValueError on a malformed quantity.
 
-    The larger of all containers and sidecars together, and of any one init container beside the
-    sidecars started before it; pod-level resources replace that where given; plus overhead.
-    `resized`: the status of a pod whose spec was changed: until its node has followed, it holds the
-    larger of what was and what is asked for.
+    That is the larger of all containers and sidecars together, and of each init container with the
+    sidecars started before it; pod-level resources replace this if given; overhead is added.
+    `resized`: the status of a pod whose spec was changed. Until its node has followed, it holds the
+    larger of the old and the new requests.
     """
     if resized is not None and (given := _given(resized)):
         return _counted(requested(spec, given))
@@ -96,7 +98,7 @@ def holding(spec: PodSpec, resized: PodStatus | None = None) -> PodHolding:
 
 
 def requested(spec: PodSpec, given: Given = NOTHING_GIVEN) -> Requests:
-    """All that `holding` counts or leaves out, by resource; ValueError as there."""
+    """Return all requests by resource, also those that `holding` leaves out. Raises as it does."""
     total = _of_containers(spec.containers, spec.init_containers, given)
     if spec.resources is not None:
         total.update(_requests(spec.resources))
@@ -109,7 +111,7 @@ def requested(spec: PodSpec, given: Given = NOTHING_GIVEN) -> Requests:
 def _of_one(
     limits: tuple[tuple[str, Amount], ...], requests: tuple[tuple[str, Amount], ...]
 ) -> PodHolding:
-    # Most pods have one container and are like others; each is seen several times.
+    # Most pods have one container and equal others, and each is seen several times.
     return _counted(_parsed({**dict(limits), **dict(requests)}))
 
 
@@ -132,25 +134,27 @@ def _counted(total: Requests) -> PodHolding:
 
 
 def is_extended(name: str) -> bool:
-    """Whether it is counted by its name: an extended resource that is no GPU, or space that a node
-    has for pods beside memory."""
+    """Whether the resource is counted by name.
+
+    These are extended resources that are no GPUs, and space on a node other than memory.
+    """
     if "/" in name:
         return name not in GPU_RESOURCES and name != GPU_MILLI
     return is_space(name)
 
 
 def is_space(name: str) -> bool:
-    """Whether it is space of a node by the byte, which is counted in MiB."""
+    """Whether the resource is space on a node in bytes, which is counted in MiB."""
     return name == DISK or name.startswith(HUGE_PAGES)
 
 
 def unit_of(name: str) -> int:
-    """In what a resource is counted that `is_extended`."""
+    """Return the unit in which an extended resource is counted."""
     return MIB if is_space(name) else 1
 
 
 def is_counted(name: str) -> bool:
-    """Whether what pods hold of the resource is part of a `Holding`."""
+    """Whether `PodHolding` includes what pods hold of the resource."""
     return "/" in name or name in ("cpu", "memory") or is_space(name)
 
 
@@ -186,7 +190,8 @@ def _of_container(container: Container, given: Given) -> Requests:
 
 
 def _given(status: PodStatus) -> dict[str, Requests]:
-    """As kube-scheduler has it, the larger of what a container runs with and is to run with."""
+    """Return what containers hold: as in kube-scheduler, the larger of actual and allocated
+    amounts."""
     found: dict[str, Requests] = {}
     for each in (*status.container_statuses, *status.init_container_statuses):
         if bytes(each.resources) in (b"", b"null"):
@@ -205,7 +210,7 @@ def _given(status: PodStatus) -> dict[str, Requests]:
 
 
 def _requests(resources: Resources) -> Requests:
-    # A limit without a request is the request, as the API server defaults it.
+    # A limit without a request counts as the request, as the API server defaults it.
     return _parsed({**resources.limits, **resources.requests})
 
 

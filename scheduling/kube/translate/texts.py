@@ -1,27 +1,29 @@
-"""Texts of the Kubernetes API: what anybody in the cluster may have written, as the database can
-store it, and times."""
+"""Texts and times of the Kubernetes API.
+
+Anybody in the cluster may have written a text, so it is made storable in the database.
+"""
 
 import re
 from datetime import datetime
 
 from scheduling.engine.states import REASON_LENGTH
 
-# PostgreSQL stores no NUL, and no encoding has a surrogate that stands alone.
+# PostgreSQL cannot store NUL, and no encoding has lone surrogates.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
-    """The text with U+FFFD in place of what no database column can hold."""
+    """Return the text with U+FFFD in place of characters that a database column cannot hold."""
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def storable_reason(text: str) -> str:
-    """A reason of a pod, cut to what the reason of a job may have."""
+    """Return a pod's reason, cut to the length that a job's reason may have."""
     return storable(text)[:REASON_LENGTH]
 
 
 def seconds_of(moment: str | None) -> float | None:
-    """RFC 3339 to seconds since the epoch; None where it is absent or unreadable."""
+    """Return RFC 3339 as seconds since the epoch; None if absent or unreadable."""
     if not moment:
         return None
     try:

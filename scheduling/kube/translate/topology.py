@@ -1,8 +1,8 @@
 """The tree of the scale-out network, checked while nodes come and go.
 
-Groups are keyed by their full path (superspine/spine/leaf), because many label families only
-number the groups inside their parent. Where a family's values are unique, one value must have
-one parent: a node that contradicts the others keeps its own path and gets a problem.
+Groups are identified by their full path (superspine/spine/leaf), because many label families only
+number the groups inside their parent. If a family's values are unique, each must have one parent; a
+node that contradicts the others keeps its own path and gets a problem.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ Claim = tuple[str, str]  # (level, value)
 
 
 class TopologyTree:
-    """Which parents the nodes claim for each group."""
+    """The parents that nodes claim for each group."""
 
     def __init__(self) -> None:
         self._parents: dict[Claim, Counter[str]] = {}
@@ -25,7 +25,7 @@ class TopologyTree:
     def place(
         self, node: str, values: Sequence[Sourced | None]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Keys of the node's groups, nearest first ("" = unknown), and what is contradictory.
+        """Return the keys of the node's groups, nearest first ("" = unknown), and contradictions.
 
         `values`: one per level of DEFAULT_LEVELS, nearest first.
         """
@@ -51,7 +51,7 @@ class TopologyTree:
         return tuple(keys), problems
 
     def forget(self, node: str) -> None:
-        """The node is gone, or says something else now."""
+        """Forget the node's claims: it is gone, or its labels changed."""
         for claim, parent in self._claims.pop(node, ()):
             parents = self._parents[claim]
             parents[parent] -= 1

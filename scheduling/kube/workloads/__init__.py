@@ -1,1 +1,1 @@
-"""What a pod belongs to: one small module for each kind of owner or group (docs/decisions/0056)."""
+"""What a pod belongs to: one small module per kind of owner or group (docs/decisions/0056)."""

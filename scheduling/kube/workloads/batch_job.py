@@ -1,8 +1,8 @@
-"""batch/v1 Job, by itself or of a CronJob, a workflow, or a kind that Kant does not read.
+"""batch/v1 Job: alone, or owned by a CronJob, a workflow, or a kind that Kant does not read.
 
-An Indexed Job that runs all its completions at once is one program in several pods: the rule by
-which Kubernetes 1.36 itself makes a PodGroup for a Job (KEP-5547). The pods of other Jobs share out
-a list of work, and each is of use alone. Source: batch/v1 JobSpec.
+An Indexed Job that runs all its completions at once is one program in several pods; by this rule
+Kubernetes 1.36 itself makes a PodGroup for a Job (KEP-5547). The pods of other Jobs share a list of
+work, and each is useful alone. Source: batch/v1 JobSpec.
 """
 
 from scheduling.kube.seam import GangGroup, PodFacts, Workload
@@ -32,13 +32,13 @@ def read(_: PodFacts, job: Found) -> Workload:
     completions = count_of(spec, "completions", 0, "spec.completions")
     if completions != count_of(spec, "parallelism", 1, "spec.parallelism"):
         return one_by_one(KIND, job)
-    # A pod that has succeeded is not made again.
+    # Pods that succeeded are not made again.
     done = count_of(part_of(job, "status"), "succeeded", 0, "status.succeeded")
     return gang(KIND, job, [GangGroup("", max(completions - done, 1))])
 
 
 def pods_at_once(spec: Found) -> int:
-    """How many pods of a Job with this spec there are at once."""
+    """Return how many pods of a Job with this spec exist at once."""
     parallelism = count_of(spec, "parallelism", 1, "spec.parallelism")
     return min(parallelism, count_of(spec, "completions", parallelism, "spec.completions"))
 

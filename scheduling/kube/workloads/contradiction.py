@@ -1,8 +1,8 @@
-"""What an object says that cannot be."""
+"""Contradictions in what an object says."""
 
 
 class Contradicts(Exception):
-    """The field and what helps."""
+    """An object contradicts itself: the field and a remedy."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(f"{field}: {text}")

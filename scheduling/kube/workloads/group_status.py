@@ -1,9 +1,9 @@
-"""What the status of a group object says of how its pods fare. Pure.
+"""The status of a group object: how its pods are doing. Pure.
 
-Of Kubernetes' PodGroup (scheduling.k8s.io) and that of KAI (scheduling.run.ai/v2alpha2) one
-condition is the scheduler's. Those of coscheduling (scheduling.x-k8s.io/v1alpha1) and Volcano
-(scheduling.volcano.sh/v1beta1) have a phase, too, and count their pods, by the least that has to
-run (`spec.minMember`). Sources: the API types of these projects.
+In Kubernetes' PodGroup (scheduling.k8s.io) and KAI's (scheduling.run.ai/v2alpha2) the scheduler
+owns one condition. Those of coscheduling (scheduling.x-k8s.io/v1alpha1) and Volcano
+(scheduling.volcano.sh/v1beta1) also have a phase and counts of pods, judged by the minimum that has
+to run (`spec.minMember`). Sources: the API types of these projects.
 """
 
 from collections.abc import Mapping
@@ -15,22 +15,22 @@ NATIVE, KAI = "scheduling.k8s.io", "scheduling.run.ai"
 COSCHEDULING, VOLCANO = "scheduling.x-k8s.io", "scheduling.volcano.sh"
 COUNTED = frozenset({COSCHEDULING, VOLCANO})
 TELLABLE = frozenset({NATIVE, KAI}) | COUNTED
-# The definition of Volcano's has no subresource.
+# Volcano's CRD has no status subresource.
 WITHOUT_SUBRESOURCE = frozenset({VOLCANO})
-# What Kant says of a gang that waits for nodes; its quota is reserved then.
+# The reason of a gang that waits for nodes; its quota is reserved by then.
 FOR_NODES = "Unschedulable"
 FINISHED, FAILED = "Finished", "Failed"
 
 
 def status_of(effect: TellGroup, now: str) -> dict[str, Any]:
-    """The patch of its status, a merge patch of lists that nobody else writes. `now`: RFC 3339."""
+    """Return the merge patch of its status; nobody else writes these lists. `now`: RFC 3339."""
     condition: dict[str, Any] = {
         "reason": effect.reason,
         "message": effect.message,
         "lastTransitionTime": now,
     }
     if effect.api_version.startswith(f"{KAI}/"):
-        # A condition of what is wrong; a group that was placed has none.
+        # KAI's condition reports a problem; a placed group has none.
         wrong = {"type": "UnschedulableOnNodePool", "nodePool": "default", "transitionID": "1"}
         found = [] if effect.placed else [{**condition, **wrong, "status": "True"}]
         return {"schedulingConditions": found}
@@ -39,8 +39,10 @@ def status_of(effect: TellGroup, now: str) -> dict[str, Any]:
 
 
 def counted_status(effect: TellGroup, found: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """As `status_of`, of a group that counts its pods, by the object `found`; {} = it says all of
-    that, or that its pods have ended."""
+    """As `status_of`, for a group with counts, given the object `found`.
+
+    {} = it already says all of that, or its pods have ended.
+    """
     spec, before = found.get("spec") or {}, found.get("status") or {}
     least = spec.get("minMember", 1)
     least = least if isinstance(least, int) else 1

@@ -1,8 +1,8 @@
-"""JobSet, by itself or of a TrainJob (Kubeflow Trainer v2).
+"""JobSet: alone, or owned by a TrainJob (Kubeflow Trainer v2).
 
-All replicated jobs are one gang. Those that are made only when others are ready or complete
-(`dependsOn`, or the start-up order InOrder) are gangs of their own, in the same order: nobody waits
-for what comes later. Source: jobset.x-k8s.io/v1alpha2 JobSetSpec.
+All replicated jobs are one gang. Jobs that are created only when others are ready or complete
+(`dependsOn`, or the start-up order InOrder) are separate gangs, in the same order: no gang waits
+for a later one. Source: jobset.x-k8s.io/v1alpha2 JobSetSpec.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def read(pod: PodFacts, jobset: Found) -> Workload:
             "spec.replicatedJobs", f"There is none named {mine!r}, as label {REPLICATED_JOB} says."
         )
     step = steps[mine]
-    # A job that has succeeded is not made again.
+    # Jobs that succeeded are not made again.
     statuses = {_name(s): s for s in list_of(part_of(jobset, "status"), "replicatedJobsStatus")}
     groups = [
         GangGroup(_name(job), _pods(job, statuses.get(_name(job), {})))
@@ -64,7 +64,7 @@ def _pods(job: Mapping[str, Any], status: Mapping[str, Any]) -> int:
 
 
 def _steps(jobs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """By name, how many others have to come before, one after another."""
+    """Return, by name, after how many consecutive steps each job starts."""
     needs = {_name(j): [_name(d) for d in list_of(j, "dependsOn")] for j in jobs}
     steps: dict[str, int] = {}
     while len(steps) < len(needs):

@@ -1,9 +1,9 @@
 """Kubeflow training jobs: PyTorchJob, TFJob, XGBoostJob, JAXJob, PaddleJob, MPIJob.
 
-All replicas of all types are one gang. `runPolicy.schedulingPolicy.minAvailable`, and the
-`elasticPolicy` of a PyTorchJob, say with how many it can start. The launcher of an MPIJob that
-waits for its workers (`launcherCreationPolicy: WaitForWorkersReady`) comes after them, as a gang of
-its own. Sources: kubeflow.org/v1 (training operator), kubeflow.org/v2beta1 (MPI operator).
+All replicas of all types are one gang. `runPolicy.schedulingPolicy.minAvailable`, or a PyTorchJob's
+`elasticPolicy`, sets how many it needs to start. The launcher of an MPIJob that waits for its
+workers (`launcherCreationPolicy: WaitForWorkersReady`) is a separate gang that comes after them.
+Sources: kubeflow.org/v1 (training operator), kubeflow.org/v2beta1 (MPI operator).
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ from scheduling.kube.workloads.reading import (
     suspended,
 )
 
-# The label that says the replica type, in lower case; the second one is of the MPI operator.
+# Labels with the replica type in lower case; the second is the MPI operator's.
 TYPES = ("training.kubeflow.org/replica-type", "training.kubeflow.org/job-role")
 LAUNCHER = "launcher"
 
@@ -32,7 +32,7 @@ def read(pod: PodFacts, job: Found, *, kind: str, replicas: str) -> Workload:
     groups = []
     for name in sorted(of_type):
         pods = count_of(part_of(of_type, name), "replicas", 1, f"spec.{replicas}.{name}")
-        # A pod that has succeeded is not made again.
+        # Pods that succeeded are not made again.
         done = count_of(part_of(statuses, name), "succeeded", 0, f"status.replicaStatuses.{name}")
         groups.append(GangGroup(name.lower(), max(pods - done, 0)))
     mine = next((pod.labels[label].lower() for label in TYPES if label in pod.labels), "")

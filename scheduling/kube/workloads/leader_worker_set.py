@@ -1,7 +1,7 @@
-"""LeaderWorkerSet: a gang for each replica, a leader and its workers.
+"""LeaderWorkerSet: one gang per replica, a leader and its workers.
 
-With the start-up policy LeaderReady the workers are made only when their leader is ready: they are
-a gang of their own then. Source: leaderworkerset.x-k8s.io/v1 LeaderWorkerSetSpec.
+With the start-up policy LeaderReady the workers are created only once their leader is ready; they
+are then a separate gang. Source: leaderworkerset.x-k8s.io/v1 LeaderWorkerSetSpec.
 """
 
 from scheduling.kube.seam import GangGroup, PodFacts, Reference, Workload
@@ -14,7 +14,7 @@ WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
 
 
 def named_by(pod: PodFacts) -> Reference | None:
-    """Its pods are made by StatefulSets, and name it in a label."""
+    """Return the set that a label names: its pods are made by StatefulSets, not by the set."""
     name = pod.labels.get(NAME)
     return None if name is None else Reference("leaderworkerset.x-k8s.io/v1", KIND, name)
 

@@ -1,4 +1,4 @@
-"""Network levels that others name by the label of nodes which tells them."""
+"""Network levels that other systems name by the node labels that define them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from scheduling.kube.seam import AskedLevel, AskedTier, PodLevels, Workload
 from scheduling.kube.workloads.contradiction import Contradicts
 
 KUEUE, KAI = "kueue.x-k8s.io/podset-{}-topology", "kai.scheduler/topology-{}-placement"
-# By which pods of one set are to be cut into several groups.
+# Annotations that ask for a pod set to be split into several groups.
 SLICES = (
     "kueue.x-k8s.io/podset-slice-required-topology",
     "kueue.x-k8s.io/podset-slice-required-topology-constraints",
@@ -22,7 +22,7 @@ SLICES = (
 def asked_by(
     found: Mapping[str, Any], required: str, preferred: str, where: str = "annotation {}"
 ) -> tuple[AskedLevel, ...]:
-    """What the fields of these names ask for; `where`: how people are told of a field."""
+    """Return the levels that these fields ask for; `where`: the field's name for people."""
     return tuple(
         AskedLevel(where.format(key), str(found[key]), required=key == required)
         for key in (required, preferred)
@@ -31,8 +31,10 @@ def asked_by(
 
 
 def asked_of_pod(notes: Mapping[str, str]) -> tuple[AskedLevel, ...]:
-    """What annotations of Kueue and KAI on a pod ask for, for the pods of its pod set. Raises
-    Contradicts for what Kant does not do."""
+    """Return the levels that Kueue's and KAI's annotations on a pod ask for, for its pod set.
+
+    Raises Contradicts for what Kant does not support.
+    """
     for slices in SLICES:
         if slices in notes:
             raise Contradicts(
@@ -44,7 +46,7 @@ def asked_of_pod(notes: Mapping[str, str]) -> tuple[AskedLevel, ...]:
 
 
 def asked_of_owner(notes: Mapping[str, str]) -> tuple[AskedLevel, ...]:
-    """What annotations of KAI on an owner ask for, for all its pods."""
+    """Return the levels that KAI's annotations on an owner ask for, for all its pods."""
     return _asked(notes, KAI)
 
 
@@ -53,7 +55,7 @@ def _asked(notes: Mapping[str, Any], by: str) -> tuple[AskedLevel, ...]:
 
 
 def levels_of_pod(notes: Mapping[str, str], names: LevelNames) -> PodLevels:
-    """The levels that annotations of a pod name."""
+    """Return the levels that a pod's annotations name."""
     try:
         return known(asked_of_pod(notes), names)
     except Contradicts as wrong:
@@ -61,7 +63,8 @@ def levels_of_pod(notes: Mapping[str, str], names: LevelNames) -> PodLevels:
 
 
 def known(asked: Iterable[AskedLevel | AskedTier], names: LevelNames) -> PodLevels:
-    """Of two that name the same the first counts. Raises Contradicts."""
+    """Resolve the levels; the first required and the first preferred one count. Raises
+    Contradicts."""
     required = preferred = ""
     for ask in asked:
         level = names.meant(ask)
@@ -73,7 +76,7 @@ def known(asked: Iterable[AskedLevel | AskedTier], names: LevelNames) -> PodLeve
 
 
 def with_levels(workload: Workload, names: LevelNames) -> Workload:
-    """The workload, with what it asks for in Kant's levels. Raises Contradicts."""
+    """Return the workload with its requests resolved to Kant's levels. Raises Contradicts."""
     if not (workload.asked or workload.asked_of_group):
         return workload
     of_all = known(workload.asked, names)

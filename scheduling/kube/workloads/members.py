@@ -1,4 +1,4 @@
-"""Which pods that wait are the gang, and which it misses. Pure."""
+"""Which waiting pods form a gang, and which pods it lacks. Pure."""
 
 import re
 from collections import Counter, defaultdict
@@ -12,7 +12,7 @@ COUNT = re.compile("[0-9]{1,6}")
 
 
 class Members(NamedTuple):
-    """The pods of a gang that starts, and those beyond its minimum."""
+    """The pods of a gang that start together, and those beyond its minimum."""
 
     gang: list[PodFacts]
     others: list[PodFacts]
@@ -23,7 +23,7 @@ def workload_of(pod: PodFacts) -> Workload | None:
 
 
 def gang_of(pod: PodFacts) -> str:
-    """The name of the gang of a waiting pod, unique in its namespace; "" = it is alone."""
+    """Return the name of a waiting pod's gang, unique in its namespace; "" = it has none."""
     if GANG in pod.labels:
         return pod.labels[GANG]
     workload = workload_of(pod)
@@ -31,13 +31,13 @@ def gang_of(pod: PodFacts) -> str:
 
 
 def is_elastic(pods: Sequence[PodFacts]) -> bool:
-    """Whether pods of the gang beyond its minimum start one by one."""
+    """Whether pods beyond the gang's minimum start one by one."""
     workload = workload_of(pods[0])
     return workload is not None and workload.elastic
 
 
 def missing(pods: Sequence[PodFacts]) -> dict[str, int]:
-    """How many pods the gang of these misses, by group of its workload."""
+    """Return how many pods their gang lacks, by group of its workload."""
     workload = workload_of(pods[0])
     if workload is None:
         return {}
@@ -46,7 +46,7 @@ def missing(pods: Sequence[PodFacts]) -> dict[str, int]:
 
 
 def is_short(pods: Sequence[PodFacts]) -> bool:
-    """Whether pods of this gang, as these say alike, are still to come."""
+    """Whether more pods of this gang are still to come, if these agree on its size."""
     if workload_of(pods[0]) is not None:
         return bool(missing(pods))
     sizes = {pod.annotations.get(GANG_SIZE, "") for pod in pods}
@@ -54,7 +54,7 @@ def is_short(pods: Sequence[PodFacts]) -> bool:
 
 
 def members(pods: Sequence[PodFacts]) -> Members:
-    """Of each group as many pods as the gang starts with, the first by name."""
+    """Split the pods: per group, as many as the gang starts with, first by name; and the others."""
     workload = workload_of(pods[0])
     if workload is None or not workload.elastic:
         return Members(list(pods), [])
@@ -68,12 +68,12 @@ def members(pods: Sequence[PodFacts]) -> Members:
 
 
 def natural(name: str) -> list[str | int]:
-    """Sorts worker-2 before worker-10."""
+    """Return a sort key that puts worker-2 before worker-10."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def _group(pod: PodFacts, workload: Workload) -> str:
-    """The group that the pod counts in: where the gang has one without a name, that."""
+    """Return the group that the pod counts in; "" if the gang has one group without a name."""
     if workload.groups and not workload.groups[0].name:
         return ""
     own = workload_of(pod)

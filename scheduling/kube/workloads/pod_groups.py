@@ -1,8 +1,8 @@
-"""Objects and marks by which other schedulers know a gang: pods name their group themselves.
+"""Group objects and marks of other schedulers: pods name their group themselves.
 
-A group object says the least that starts together, not how many pods there will be: those beyond it
-start one by one when the gang has places. Sources: scheduling.k8s.io/v1alpha2 PodGroup (Kubernetes
-1.36), scheduling.x-k8s.io/v1alpha1 (coscheduling), scheduling.volcano.sh/v1beta1,
+A group object says how many pods have to start together, not how many there will be; pods beyond
+that start one by one once the gang has places. Sources: scheduling.k8s.io/v1alpha2 PodGroup
+(Kubernetes 1.36), scheduling.x-k8s.io/v1alpha1 (coscheduling), scheduling.volcano.sh/v1beta1,
 scheduling.run.ai/v2alpha2 (KAI), scheduler.grove.io/v1alpha1, and Kueue's "Run a group of pods".
 """
 
@@ -36,7 +36,7 @@ VOLCANO_TASK = "volcano.sh/task-spec"
 KAI = "pod-group-name"
 KAI_GROUP = "kai.scheduler/subgroup-name"
 GROVE = "grove.io/podgang"
-# Marks of schedulers whose groups Kant does not read, by annotation or label.
+# Marks of schedulers whose groups Kant does not read, as annotations or labels.
 UNREAD = {
     "gang.scheduling.koordinator.sh/name": "Koordinator",
     "yunikorn.apache.org/task-group-name": "YuniKorn",
@@ -47,7 +47,7 @@ KUEUE, KUEUE_COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-
 
 
 def named_by(pod: PodFacts) -> Reference | None:
-    """The group object that the pod names."""
+    """Return the group object that the pod names."""
     labels, notes = pod.labels, pod.annotations
     if pod.plain is not None and pod.plain.scheduling_group:
         return Reference(NATIVE_VERSION, KIND, pod.plain.scheduling_group)
@@ -65,14 +65,13 @@ def named_by(pod: PodFacts) -> Reference | None:
 
 
 def unread(pod: PodFacts) -> tuple[str, str, str] | None:
-    """The scheduler whose group the pod names although Kant does not read it, the mark, the group's
-    name."""
+    """Return (scheduler, mark, group name) if the pod names a group that Kant does not read."""
     said = {**pod.labels, **pod.annotations}
     return next(((by, mark, said[mark]) for mark, by in UNREAD.items() if mark in said), None)
 
 
 def without_object(pod: PodFacts) -> Workload | None:
-    """A pod group of Kueue, which is nowhere but on its pods. Raises Contradicts."""
+    """Return a pod group of Kueue, which exists only as labels of its pods. Raises Contradicts."""
     name = pod.labels.get(KUEUE)
     if name is None:
         return None
@@ -109,7 +108,7 @@ def read_volcano(pod: PodFacts, found: Found) -> Workload:
     tasks = part_of(spec, "minTaskMember")
     groups = [GangGroup(t, count_of(tasks, t, 0, f"spec.minTaskMember.{t}")) for t in sorted(tasks)]
     if sum(group.minimum for group in groups) != least:
-        # Which tasks the others are of is not said.
+        # It is not said which tasks the other pods belong to.
         groups = [GangGroup("", least)]
         return gang(KIND, found, groups, elastic=True, **more)
     mine = pod.labels.get(VOLCANO_TASK, pod.annotations.get(VOLCANO_TASK, ""))
@@ -117,7 +116,10 @@ def read_volcano(pod: PodFacts, found: Found) -> Workload:
 
 
 def _volcano_tier(spec: Found) -> tuple[AskedTier, ...]:
-    """Raises Contradicts. Without a tier Volcano only packs the pods, as Kant does anyway."""
+    """Return the tier that the group asks for. Raises Contradicts.
+
+    Without a tier Volcano only packs the pods, as Kant does anyway.
+    """
     for policy in list_of(spec, "subGroupPolicy"):
         if part_of(policy, "networkTopology"):
             raise Contradicts(

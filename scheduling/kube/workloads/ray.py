@@ -1,7 +1,7 @@
-"""RayCluster, by itself or of a RayJob or a RayService.
+"""RayCluster: alone, or owned by a RayJob or a RayService.
 
-The head and the least that each group of workers runs with are one gang; what Ray's autoscaler adds
-starts pod by pod. Source: ray.io/v1 RayClusterSpec.
+The head and the minimum of each worker group are one gang; pods that Ray's autoscaler adds start
+one by one. Source: ray.io/v1 RayClusterSpec.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Reading the JSON of objects that others define, where each field may be absent or wrong."""
+"""Reading the JSON of other projects' objects, where each field may be absent or wrong."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,13 +12,13 @@ from scheduling.kube.workloads.levels import asked_of_owner
 Found = Mapping[str, Any]  # an object: its metadata, spec and status
 SUSPENDED, CONTRADICTION = "OwnerSuspended", "WorkloadContradicts"
 MAX_COUNT = 1_000_000
-# Annotations of an owner that count for its pods.
+# Prefix of an owner's annotations that count for its pods.
 NOTES = "kant.io/"
 KAI_MINIMUM = "kai.scheduler/batch-min-member"
 
 
 class Rule(Struct, frozen=True):
-    """A kind that decides about gangs: where its objects are, and how they are read."""
+    """A kind that defines gangs: where its objects are, and how they are read."""
 
     group: str
     kind: str
@@ -31,7 +31,7 @@ def name_of(found: Found) -> str:
 
 
 def part_of(found: Found, *path: str) -> Mapping[str, Any]:
-    """The object at the path; empty where there is none."""
+    """Return the object at the path; empty if there is none."""
     value: Any = found
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -39,7 +39,7 @@ def part_of(found: Found, *path: str) -> Mapping[str, Any]:
 
 
 def list_of(found: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    """The objects of a list; empty where there is none."""
+    """Return the objects of a list; empty if there is none."""
     value = found.get(key)
     if not isinstance(value, list):
         return ()
@@ -47,7 +47,7 @@ def list_of(found: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
 
 
 def count_of(found: Mapping[str, Any], key: str, default: int, field: str) -> int:
-    """A number of pods. `field`: where it stands, for people. Raises Contradicts."""
+    """Return a number of pods. `field`: where it is written, for people. Raises Contradicts."""
     value = found.get(key)
     if value is None:
         return default
@@ -59,13 +59,13 @@ def count_of(found: Mapping[str, Any], key: str, default: int, field: str) -> in
 
 
 def notes_of(found: Found) -> dict[str, str]:
-    """Its annotations that are meant for Kant."""
+    """Return the object's annotations for Kant."""
     notes = part_of(found, "metadata", "annotations")
     return {k: str(v) for k, v in sorted(notes.items()) if k.startswith(NOTES)}
 
 
 def minimum_of(found: Found) -> int | None:
-    """How many pods are to start together, as an annotation of KAI says of the object."""
+    """Return how many pods start together by the object's KAI annotation; None = not set."""
     notes = part_of(found, "metadata", "annotations")
     if KAI_MINIMUM not in notes:
         return None
@@ -73,7 +73,7 @@ def minimum_of(found: Found) -> int | None:
 
 
 def controller_of(found: Found) -> Reference | None:
-    """The object that made this one."""
+    """Return the object that made this one."""
     for owner in list_of(part_of(found, "metadata"), "ownerReferences"):
         if owner.get("controller"):
             return Reference(
@@ -87,14 +87,14 @@ def one_by_one(kind: str, found: Found) -> Workload:
 
 
 def gang(kind: str, found: Found, groups: Sequence[GangGroup], **more: Any) -> Workload:
-    """A gang of these groups; of none, its pods start one by one."""
+    """Return a gang of these groups; without groups its pods start one by one."""
     groups = tuple(group for group in groups if group.minimum)
     more.setdefault("asked", asked_of_owner(part_of(found, "metadata", "annotations")))
     return Workload(kind, name_of(found), groups, notes=notes_of(found), **more)
 
 
 def suspended(kind: str, found: Found) -> Workload:
-    """Whose pods are about to be deleted by its controller."""
+    """Return a suspended workload, whose pods its controller is about to delete."""
     name = name_of(found)
     text = f"{kind} {name} is suspended: its pods go, and come again when it is resumed."
     return Workload(kind, name, wait=Unclear(SUSPENDED, text, is_answer=True))
