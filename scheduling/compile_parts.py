@@ -1,9 +1,9 @@
-"""The C of the decision core in parts that stand by themselves, and what each was compiled to.
+"""Splits the C source of the decision core into independent parts and keeps their machine code.
 
-mypyc gives all files of C one header, of everything that any of them declares, and numbers the
-literals through all of them: whatever changes, all would be compiled again. Here a file gets the
-declarations that it needs and numbers of its own. So it stays the same until its module changes, or
-what that uses of others, and its machine code is found by what it was made of.
+mypyc gives all C files one header with everything that any of them declares, and numbers the
+literals across all of them; so any change would recompile everything. Here each file gets only the
+declarations that it needs, and its own numbers. It then stays the same until its module changes, or
+something that the module uses of others, and its machine code is found by its source.
 """
 
 import gzip
@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 NAME = re.compile(r"[A-Za-z_]\w*")
-# What a line of the header declares is the name before its parameters or its length.
+# A header line declares the name before its parameters or its length.
 EXTERN = re.compile(r"extern [^(\[;]*?(\w+)\s*[(\[;]")
 LITERAL = re.compile(r"\bCPyStatics\[(\d+)\]")
-# Words around what is declared.
+# Words that surround a declared name.
 WORDS = frozenset({
     "typedef", "struct", "union", "enum", "static", "inline", "const", "void", "int",
     "ifndef", "define", "endif",
@@ -28,9 +28,9 @@ LITERALS_MADE = re.compile(r"if \(CPyStatics_Initialize\(.*?\n    \}\n", re.DOTA
 
 
 def cut(folder: Path, library: str) -> None:
-    """Let each of mypyc's C files in a folder need no header of the others.
+    """Make each of mypyc's C files in a folder independent of the shared headers.
 
-    Raises ValueError, and changes nothing, where they are not as this mypyc writes them.
+    Raises ValueError, and changes nothing, if they are not in the form that this mypyc writes.
     """
     headers = [folder / name.format(library) for name in HEADERS]
     main = folder / f"__native_{library}.c"
@@ -54,8 +54,10 @@ def cut(folder: Path, library: str) -> None:
 
 
 def _with_own_literals(body: str, module: str) -> tuple[str, str]:
-    """A file's text with a table of the literals that it names, and C that fills that table from
-    the one of all."""
+    """Return a file's text with its own table of literals, and C that fills the table.
+
+    The C copies the literals from the table of all files.
+    """
     numbers: dict[str, int] = {}
     body = LITERAL.sub(
         lambda found: f"literals_{module}[{numbers.setdefault(found[1], len(numbers))}]", body
@@ -73,13 +75,13 @@ def _with_own_literals(body: str, module: str) -> tuple[str, str]:
 
 
 def _inside(header: str) -> str:
-    """A header without the lines that guard it, and without the other one."""
+    """Return a header without its include guard and without its include of the other header."""
     lines = header.splitlines(keepends=True)
     return "".join(line for line in lines[2:-1] if not line.startswith('#include "__native_'))
 
 
 class Declarations:
-    """What headers declare, in their order."""
+    """The declarations of the headers, in order."""
 
     def __init__(self, headers: str) -> None:
         self._parts = list(_parts(headers))
@@ -93,7 +95,7 @@ class Declarations:
                 self._by_name.setdefault(name, []).append(at)
 
     def needed_by(self, text: str) -> str:
-        """Those that a C text names, those that they name, and so on."""
+        """Return the declarations that a C text names, those that these name, and so on."""
         needed = set(self._always)
         todo = [text, *(self._parts[at] for at in needed)]
         while todo:
@@ -106,7 +108,7 @@ class Declarations:
 
 
 def _parts(headers: str) -> Iterator[str]:
-    """Each declaration by itself."""
+    """Yield each declaration by itself."""
     part, depth = "", 0
     for line in headers.splitlines(keepends=True):
         if not (part or line.strip()):
@@ -125,7 +127,7 @@ def _parts(headers: str) -> Iterator[str]:
 
 
 def _declared(part: str) -> Iterable[str]:
-    """The names by which others use a declaration; none if it is for all."""
+    """Return the names that a declaration defines; none if every file needs it."""
     if part.startswith("#include"):
         return ()
     if found := EXTERN.match(part):
@@ -142,10 +144,10 @@ def _declared(part: str) -> Iterable[str]:
 
 
 class KeptParts:
-    """Machine code by what it was made of. Files of it are whole or not there."""
+    """Machine code, found by what it was made from. Its files are complete or absent."""
 
     def __init__(self, folder: Path, makers: Iterable[str]) -> None:
-        """`makers`: what all of it depends on beside its source, as the compiler."""
+        """`makers`: what all code depends on besides its source, such as the compiler."""
         self._folder = folder
         self._makers = hashlib.sha256("\0".join(makers).encode()).digest()
         self._used: set[str] = set()
@@ -154,7 +156,7 @@ class KeptParts:
         return hashlib.sha256(self._makers + source).hexdigest()
 
     def take(self, key: str, into: Path) -> bool:
-        """Write what was kept to a file; False if nothing was, or not all of it."""
+        """Write kept code to a file; False if there is none or it is damaged."""
         self._used.add(key)
         try:
             code = gzip.decompress((self._folder / key).read_bytes())
@@ -165,14 +167,14 @@ class KeptParts:
         return bool(code)
 
     def keep(self, key: str, code: Path) -> None:
-        """What a file of the same disk holds."""
+        """Keep the content of a file, which has to be on the same disk."""
         self._folder.mkdir(exist_ok=True)
         packed = code.with_name(f"{code.name}.gz")
         packed.write_bytes(gzip.compress(code.read_bytes(), 1))
         os.replace(packed, self._folder / key)
 
     def forget_others(self) -> None:
-        """Remove what has not been asked for."""
+        """Remove code that nobody asked for."""
         for path in self._folder.iterdir():
             if path.name not in self._used:
                 path.unlink()

@@ -1,10 +1,10 @@
 """The decision core as machine code: the same modules, compiled by mypyc (docs/decisions/0041).
 
-`python -m scheduling.compile_core`, a part of `make setup`, and `manage.py serve` while it runs,
-compile them into the Python environment, to a folder named by a fingerprint of the sources; a
-wheel brings such a folder with it. A process uses it only where the fingerprint is that of the
-sources it stands beside. Otherwise, and with KANT_INTERPRETED=1, Python interprets them: the same
-decisions, at a third of the speed.
+`python -m scheduling.compile_core` (a part of `make setup`), and `manage.py serve` while it runs,
+compile the modules into the Python environment, in a folder named after a fingerprint of the
+sources; a wheel brings such a folder with it. A process uses the folder only if the fingerprint
+matches the sources beside it. Otherwise, or with KANT_INTERPRETED=1, Python interprets the modules:
+the same decisions at a third of the speed.
 """
 
 import hashlib
@@ -20,26 +20,26 @@ ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(sys.prefix, "kant-core")
 SHIPPED = ROOT / "scheduling" / "core"  # in a wheel
 SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX")
-LIBRARY = "kant_core"  # which all compiled modules share; mypyc adds an ending
+LIBRARY = "kant_core"  # shared by all compiled modules; mypyc adds a suffix
 
-# What decides, and what runs through a month of events.
+# The code that decides, and the code that runs through a month of events.
 COMPILED = ("scheduling/engine/**/*.py", "scheduling/simulator/*.py")
-# The nouns that go in and out stay Python's: they are copied, pickled, and asked for their types.
+# Types that go in and out stay Python classes: they are copied, pickled and inspected.
 INTERPRETED = frozenset(
     {"__init__.py", "decisions.py", "deltas.py", "model.py", "native.py", "types.py", "verdict.py"}
 )
 
 
 def sources() -> list[Path]:
-    """The modules that are compiled."""
+    """Return the modules that are compiled."""
     found = (path for pattern in COMPILED for path in ROOT.glob(pattern))
     return sorted(path for path in found if path.name not in INTERPRETED)
 
 
 def folder() -> Path:
-    """Where the machine code of these sources for this Python is, or would be."""
+    """Return the folder for the machine code of these sources on this Python, existing or not."""
     fingerprint = hashlib.sha256(SUFFIX.encode())
-    for pattern in COMPILED:  # with the nouns, whose types the machine code relies on
+    for pattern in COMPILED:  # the machine code relies on the interpreted types, too
         for path in sorted(ROOT.glob(pattern)):
             fingerprint.update(b"%b\0%b\0" % (path.name.encode(), path.read_bytes()))
     return HOME / fingerprint.hexdigest()[:16]
@@ -59,7 +59,7 @@ class Finder(MetaPathFinder):
 
 
 def use() -> None:
-    """Import the core as machine code from now on, if it was made of these very sources."""
+    """Import the core as machine code from now on, if it was made from exactly these sources."""
     homes = [] if unwanted() else [home for home in (SHIPPED, HOME) if home.is_dir()]
     if not homes:
         return
@@ -76,5 +76,5 @@ def unwanted() -> bool:
 
 
 def in_use() -> bool:
-    """Whether this process decides by machine code."""
+    """Whether this process runs the machine code."""
     return any(isinstance(finder, Finder) for finder in sys.meta_path)

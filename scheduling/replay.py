@@ -21,7 +21,7 @@ from scheduling.simulator import traces
 from scheduling.simulator.traces.jobs import TraceJob, pod_sets
 from scheduling.text_files import InputError, lines_of
 
-GPUS_PER_NODE = 8  # a larger job becomes a gang of such pods
+GPUS_PER_NODE = 8  # a larger job becomes a gang of pods of this size
 CONNECTIONS = 32
 TRIES = 6
 POLL_S = 1.0
@@ -29,13 +29,15 @@ PAGE = 500
 
 
 class TraceReplayError(Exception):
-    """One line: what is wrong, and what helps."""
+    """A replay failed: one line with the problem and a remedy."""
 
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What came of a replay. `double_holdings` is the embedded cluster's own record; None when
-    the cluster is not an embedded one."""
+    """The result of a replay.
+
+    `double_holdings`: from the embedded cluster's own record; None if no cluster is embedded.
+    """
 
     submitted: int
     seconds: float
@@ -46,7 +48,7 @@ class ReplayReport:
 
 
 def read_trace(path: Path, limit: int, format_name: str = "") -> list[TraceJob]:
-    """The first jobs of a trace of any known format (docs/traces.md), sorted by submission."""
+    """Return the first jobs of a trace in any known format (docs/traces.md), by submission time."""
     try:
         jobs = list(islice(traces.jobs_of(lines_of(path), traces.BadRows(), format_name), limit))
     except (InputError, traces.TraceFormatError) as error:
@@ -63,9 +65,11 @@ def read_trace(path: Path, limit: int, format_name: str = "") -> list[TraceJob]:
 def job_document(
     job: TraceJob, name: str, tenant: str, speed: float, after: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The job as it is submitted, as the trace has it; the embedded kubelet runs it for its
-    compressed duration. A run time is declared where the trace does. `after`: ids that the jobs got
-    which it waits for."""
+    """Return the document that submits a job of the trace.
+
+    The embedded kubelet runs it for its duration divided by `speed`. It declares a run time if the
+    trace does. `after`: ids of the submitted jobs that it waits for.
+    """
     run = {"sim.kant.io/run-seconds": f"{job.duration_s / speed:.3f}"}
     if job.ends is JobState.FAILED:
         run["sim.kant.io/exit-code"] = "1"
@@ -100,7 +104,7 @@ def job_document(
 
 
 class TraceReplay:
-    """One replay: its own tenants below “replay”, its jobs marked by a name of their own."""
+    """One replay: it has its own tenants below “replay”, and marks its jobs by name."""
 
     def __init__(self, url: str, token: str, jobs: list[TraceJob], tenants: int, speed: float):
         self.url = url.rstrip("/") + "/api/v1"
@@ -109,15 +113,15 @@ class TraceReplay:
         self.speed = speed
         self.run_id = secrets.token_hex(4)
         self.tenants = [f"replay-{i + 1:02}" for i in range(tenants)]
-        # Whoever is named in the trace is one of them throughout.
+        # Each tenant of the trace is mapped to one of these throughout.
         self._named = list(dict.fromkeys(job.tenant for job in jobs if job.tenant))
-        # Ids of what was submitted, by index; only of earlier jobs one can wait.
+        # Ids of submitted jobs, by index; a job can wait only for earlier ones.
         self._index = {job.id: index for index, job in enumerate(jobs)}
         self._ids: list[asyncio.Future[str]] = []
         self.http: aiohttp.ClientSession = None  # type: ignore[assignment]
 
     async def run(self, progress: Callable[[int, int], None]) -> ReplayReport:
-        """Submit everything at its time, wait for the end. `progress(submitted, over)`."""
+        """Submit each job at its time and wait for the end; calls `progress(submitted, over)`."""
         connector = aiohttp.TCPConnector(limit=CONNECTIONS)
         timeout = aiohttp.ClientTimeout(total=60)
         async with aiohttp.ClientSession(
@@ -138,7 +142,7 @@ class TraceReplay:
 
     # --- tenants ----------------------------------------------------------------------------------
     async def _prepare_tenants(self) -> None:
-        """Tenants of equal rights who may borrow from each other all there is."""
+        """Create tenants with equal rights that may borrow everything from each other."""
         await self._ensure_tenant("replay", None)
         for name in self.tenants:
             await self._ensure_tenant(name, "replay")
@@ -193,7 +197,7 @@ class TraceReplay:
     async def _follow(
         self, submitting: "asyncio.Future[list[None]]", progress: Callable[[int, int], None]
     ) -> list[dict[str, Any]]:
-        """Poll until every job is in a terminal state; returns all jobs."""
+        """Poll until each job is in a terminal state; return all jobs."""
         try:
             while True:
                 await asyncio.sleep(POLL_S)
@@ -241,7 +245,7 @@ class TraceReplay:
         params: dict[str, Any] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Any:
-        """One request; an answer that promises to change with time is awaited."""
+        """Send one request; retry answers that may change with time."""
         address = path if path.startswith("http") else self.url + path
         for attempt in range(TRIES):
             try:
@@ -268,6 +272,6 @@ def _server_of(kubeconfig: Path) -> tuple[str, dict[str, str]]:
 
 
 def run(replay: TraceReplay, progress: Callable[[int, int], None]) -> ReplayReport:
-    """Blocking `Replay.run`."""
+    """Run `TraceReplay.run` and wait for it."""
     work: Awaitable[ReplayReport] = replay.run(progress)
     return asyncio.run(work)  # type: ignore[arg-type]

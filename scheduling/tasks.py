@@ -1,6 +1,6 @@
-"""Celery tasks: each fetches what it names and calls one service.
+"""Celery tasks: each fetches what its arguments name and calls one service.
 
-Beat and the workers read this too; only a scheduler imports what a cycle needs.
+Beat and the workers import this module, too; only a scheduler imports what a cycle needs.
 """
 
 from celery import shared_task
@@ -8,8 +8,10 @@ from celery.worker.request import Request
 
 
 class Heard(Request):
-    """A message of a queue without acknowledgement. Celery acknowledges it all the same, and kombu
-    then keeps its tag for as long as the process lives."""
+    """A message from a queue without acknowledgement.
+
+    Celery acknowledges it anyway, and kombu then keeps its tag for as long as the process lives.
+    """
 
     def acknowledge(self) -> None:
         self.acknowledged = True
@@ -17,7 +19,7 @@ class Heard(Request):
 
 @shared_task(Request=Heard)
 def tick() -> None:
-    """The tick of beat: a cycle of every cluster."""
+    """The tick of beat: run a cycle of each cluster."""
     from scheduling.services.scheduler.loop import loop
 
     loop.tick()

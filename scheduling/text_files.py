@@ -1,4 +1,4 @@
-"""Text files that people name: read line by line, plain or compressed, errors in one line."""
+"""Text files that people name: read line by line, plain or compressed; errors fit on one line."""
 
 import gzip
 import lzma
@@ -13,50 +13,49 @@ import yaml
 
 
 class InputError(ValueError):
-    """A file or name that cannot be used; the message says what would do."""
+    """A file or name cannot be used; the message says what would work."""
 
 
 class NamedTwice(InputError):
-    """A mapping has a name twice: nobody knows which value is meant."""
+    """A mapping has a name twice, so it is unclear which value is meant."""
 
     def __init__(self, line: int, name: str) -> None:
         super().__init__(f"line {line}: the name {name[:60]!r} stands twice; keep one")
         self.line, self.name = line, name
 
 
-# A line that is longer is none of a trace, a log or an inventory.
+# Longer lines do not occur in traces, logs or inventories.
 MOST_OF_A_LINE = 1 << 20
-# What an archive may unpack to: so many characters in any case, or so many a byte of it. Traces
-# compress to a tenth or so; what is made to fill memory, to a thousandth.
+# What an archive may unpack to: this many characters, or this many per byte if that is more. Traces
+# compress to about a tenth; files made to fill memory compress to a thousandth.
 MOST_UNPACKED, MOST_A_BYTE = 256 << 20, 100
-# A document, as against a trace, is read as a whole.
+# A document, unlike a trace, is read whole.
 MOST_OF_A_DOCUMENT = 16 << 20
-# Of a YAML document, with every alias as many times as it is named.
+# Nodes of a YAML document, counting each alias as often as it is used.
 MOST_NODES = 1_000_000
-# Characters that are read at once: a loop over the lines of a long document costs seconds.
+# Characters read at once: looping over the lines of a long document costs seconds.
 _PIECE = 1 << 16
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def suffix_of(path: Path) -> str:
-    """What kind of file it is, whether compressed or not."""
+    """Return the suffix that says what the file contains, without that of its compression."""
     return (path.with_suffix("") if path.suffix in _OPENERS else path).suffix
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, plain, .gz or .xz, without a byte order mark; raises
-    InputError, also for what is too long to be such a file.
+    """Yield the lines of a UTF-8 text file, plain, .gz or .xz, without a byte order mark.
 
-    What is not UTF-8 is replaced where a line begins with ";": the comments of old logs are in
-    whatever encoding their authors had.
+    Raises InputError, also for a file that is too long. Bytes that are not UTF-8 are replaced in
+    lines that begin with ";": comments in old logs are in whatever encoding their authors used.
     """
     for piece in _pieces(path):
         yield from StringIO(piece, newline="")
 
 
 def text_of(path: Path) -> str:
-    """A whole text file, at most MOST_OF_A_DOCUMENT characters; raises InputError."""
+    """Return a whole text file, at most MOST_OF_A_DOCUMENT characters. Raises InputError."""
     text, left = StringIO(newline=""), MOST_OF_A_DOCUMENT
     for piece in _pieces(path):
         left -= len(piece)
@@ -67,8 +66,11 @@ def text_of(path: Path) -> str:
 
 
 def _pieces(path: Path) -> Iterator[str]:
-    """The text in pieces of whole lines, as `lines_of` has them: long pieces where nothing is
-    wrong, and where something may be, line by line up to the error."""
+    """Yield the text in pieces of whole lines, checked as in `lines_of`.
+
+    Correct text comes in long pieces; where there may be an error, it comes line by line up to
+    that.
+    """
     opener = _OPENERS.get(path.suffix, open)
     try:
         with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
@@ -99,9 +101,11 @@ def _pieces(path: Path) -> Iterator[str]:
 
 
 def yaml_of(text: str) -> Any:
-    """The value of a YAML document. Raises InputError where its aliases make more of it than
-    MOST_NODES, or lead back into themselves, or a scalar is no value of its kind (2026-13-01),
-    NamedTwice; yaml.YAMLError; RecursionError."""
+    """Return the value of a YAML document.
+
+    Raises InputError if its aliases expand it beyond MOST_NODES or form a cycle, or if a scalar is
+    not a value of its kind (2026-13-01); NamedTwice; yaml.YAMLError; RecursionError.
+    """
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
@@ -119,8 +123,10 @@ def yaml_of(text: str) -> Any:
 
 
 def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many nodes there are in one, itself included, aliases followed. `known`: by identity, 0
-    = the node is one of those that lead here."""
+    """Return the number of nodes in a node, itself included, with aliases expanded.
+
+    `known`: counts by identity, 0 = the node is still being counted.
+    """
     found = known.get(id(node))
     if found == 0:
         raise InputError("an alias leads back to where it stands")
@@ -152,7 +158,7 @@ def _line_ends(piece: str) -> int:
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether none of it stands for bytes that are not UTF-8."""
+    """Whether no character of the text stands for bytes that are not UTF-8."""
     if text.isascii():
         return True
     try:
@@ -163,7 +169,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _checked(line: str, where: str) -> str:
-    """The line, unless bytes of it are not UTF-8."""
+    """Return the line; raises InputError for bytes that are not UTF-8, except in comments."""
     if _is_utf8(line):
         return line
     if line.startswith(";"):

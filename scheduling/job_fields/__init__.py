@@ -1,1 +1,1 @@
-"""The fields of a job, each defined once (`definition`); all that knows them is made from that."""
+"""The fields of a job, each defined once (`definition`); everything that needs them is derived."""

@@ -1,6 +1,8 @@
-"""How the containers of a pod run: their rights, what runs before and beside the program, and how
-it is probed. What Kubernetes asks of the values themselves; rules between them stand in
-`services.jobs.container_spec`, what a cluster forbids in `services.jobs.permitted`."""
+"""How a pod's containers run: security context, init containers, sidecars and probes.
+
+This module checks what Kubernetes requires of single values. Rules between values are in
+`services.jobs.container_spec`, restrictions by clusters in `services.jobs.permitted`.
+"""
 
 import re
 from collections.abc import Mapping
@@ -31,8 +33,10 @@ Command = Annotated[list[Text], Meta(max_length=256)]
 
 
 class SecurityDocument(Struct, frozen=True, kw_only=True):
-    """As whom the containers run, and with which rights; what is not said is the image's or the
-    namespace's. `restricted`: all that the Pod Security Standard of that name asks for."""
+    """The user and the rights of the containers; unset fields are up to the image or namespace.
+
+    `restricted`: everything that the Pod Security Standard of that name requires.
+    """
 
     restricted: bool | None = None
     run_as_user: Id | None = None
@@ -49,8 +53,10 @@ class SecurityDocument(Struct, frozen=True, kw_only=True):
 
 
 class ContainerDocument(Struct, frozen=True, kw_only=True):
-    """A container beside the program, with the volumes, variables and rights of the program. Its
-    `cpu_milli` and `memory_mib` are a part of what the pod asks for."""
+    """A container beside the program, with the program's volumes, variables and rights.
+
+    Its `cpu_milli` and `memory_mib` are part of what the pod asks for.
+    """
 
     name: Annotated[str, Meta(min_length=1, max_length=63)]
     image: Annotated[str, Meta(min_length=1, max_length=500)]
@@ -60,8 +66,11 @@ class ContainerDocument(Struct, frozen=True, kw_only=True):
 
 
 class ProbeDocument(Struct, frozen=True, kw_only=True):
-    """`command`, which ends with 0; or `port`, where somebody listens, with `http_path` one that
-    answers 200 to 399. Times in seconds; what is not said is as in Kubernetes."""
+    """A probe: a `command` that ends with 0, or a `port` that accepts connections.
+
+    With `http_path`, the port has to answer with status 200 to 399. Times are in seconds; unset
+    fields have the defaults of Kubernetes.
+    """
 
     command: Command | None = None
     port: Port | None = None
@@ -109,14 +118,14 @@ def _probes(given: Mapping[str, Mapping[str, Any]], at: Path, faults: Faults) ->
 
 
 def _as_given(value: Any) -> Any:
-    """Without what is not said: a row has no more than its document."""
+    """Return a value without unset fields: a row holds no more than its document."""
     if isinstance(value, Struct):
         given = ((name, getattr(value, name)) for name in value.__struct_fields__)
         return {name: each for name, each in given if each is not None}
     return value
 
 
-# What `restricted` means, field by field.
+# The fields that `restricted` stands for.
 RESTRICTED: Mapping[str, Any] = {
     "run_as_non_root": True,
     "allow_privilege_escalation": False,
@@ -127,7 +136,7 @@ RESTRICTED: Mapping[str, Any] = {
 
 
 def meant(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A security context with what `restricted` stands for."""
+    """Return a security context with `restricted` expanded."""
     return {**RESTRICTED, **given} if given.get("restricted") else given
 
 

@@ -1,7 +1,7 @@
-"""Every field of a job document: its type, range, unit, default and help, once.
+"""Each field of a job document: its type, range, unit, default and help, defined once.
 
-From here come what is refused, the REST bodies in and out, the rows, the engine's nouns, the fields
-of the submit form and the flags of `kant submit` (docs/add-a-job-field.md).
+Derived from here: what is refused, the REST bodies in and out, the rows, the engine's types, the
+fields of the submit form and the flags of `kant submit` (docs/add-a-job-field.md).
 """
 
 from datetime import datetime
@@ -24,7 +24,7 @@ from scheduling.job_fields.values import MAX_VALUES
 MAX_POD_SETS = 32
 MAX_ARRAY = 10_000
 IMAGE = "busybox:stable"
-# Instead of the name of a cluster: whichever starts the job first.
+# In place of a cluster's name: the cluster that starts the job first.
 ANY_CLUSTER = "any"
 WITHIN = "All pods within one group of this network level."
 NEAR = "The same, if possible."
@@ -62,7 +62,7 @@ class TolerationDocument(Struct, frozen=True, kw_only=True):
 
 
 class NodeExpressionDocument(Struct, frozen=True, kw_only=True):
-    """What a label of a node, or its metadata.name, has to be like."""
+    """A requirement for a label of a node, or for its metadata.name."""
 
     key: Key
     operator: Annotated[str, values.NODE_OPERATOR]
@@ -73,14 +73,14 @@ Expressions = Annotated[list[NodeExpressionDocument], Meta(max_length=values.MAX
 
 
 class NodeTermDocument(Struct, frozen=True, kw_only=True):
-    """All of its expressions have to hold."""
+    """A term; all its expressions have to hold."""
 
     match_expressions: Annotated[Expressions, Meta(description="Of labels.")] = []
     match_fields: Annotated[Expressions, Meta(description="Of metadata.name.")] = []
 
 
 class VolumeDocument(Struct, frozen=True, kw_only=True):
-    """One of the claim, the config map and the secret; all of them in the namespace of the pods."""
+    """A volume from a claim, a config map or a secret in the namespace of the pods."""
 
     name: Name
     mount_path: Annotated[str, Meta(min_length=1, max_length=values.PATH_LENGTH)]
@@ -96,8 +96,11 @@ class SecretKeyDocument(Struct, frozen=True, kw_only=True):
 
 
 class DeviceClaimDocument(Struct, frozen=True, kw_only=True):
-    """Devices for each pod: `count` of a device class (1) that satisfy all `selectors` (CEL), or
-    what a ResourceClaimTemplate in the namespace of the pods asks for."""
+    """Devices for each pod.
+
+    Either `count` devices (default 1) of a device class that satisfy all `selectors` (CEL), or what
+    a ResourceClaimTemplate in the namespace of the pods asks for.
+    """
 
     template: Resource | None = None
     device_class: Resource | None = None
@@ -109,10 +112,13 @@ class ArrayDocument(Struct, frozen=True, kw_only=True):
     count: Annotated[int, Meta(ge=1, le=MAX_ARRAY)]
 
 
-# Not laid out by machine: a field is read as one paragraph.
+# Not formatted by ruff: each field reads as one paragraph.
 # fmt: off
 class PodSetDocument(Struct, frozen=True, kw_only=True):
-    """What one pod of a set needs and runs, and how many there are. `name` "" = by its place."""
+    """A pod set: what each of its pods needs and runs, and how many there are.
+
+    `name` "" = named by its position.
+    """
 
     name: Annotated[Name, values.SLUGS] = ""
     count: Annotated[Pods, Asked("Pods"), Flag("-r --replicas", "N", "pods (default: 1)")] = 1
@@ -237,8 +243,11 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
 
 
 class JobDocument(Struct, frozen=True, kw_only=True):
-    """A job. `cluster` "" = the only one there is, ANY_CLUSTER where there are more; `array`: how
-    many such jobs are meant, None = this one. The levels are for all pod sets together."""
+    """A job.
+
+    `cluster` "" = the only cluster, or ANY_CLUSTER if there are several. `array`: how many such
+    jobs to create, None = this one. The levels are for all pod sets together.
+    """
 
     name: Annotated[Name, values.SLUGS,
         Asked("Name", "Lower-case letters, digits and hyphens"),

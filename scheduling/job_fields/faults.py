@@ -1,4 +1,4 @@
-"""What names in job documents are made of, and a collector of all that is wrong with one."""
+"""The syntax of names in job documents, and a collector for all faults of a document."""
 
 import re
 
@@ -22,7 +22,7 @@ def is_label_key(key: str) -> bool:
 
 
 class Faults:
-    """Collects faults, so that a document is corrected in one go."""
+    """Collects faults, so that a document can be corrected in one go."""
 
     def __init__(self) -> None:
         self.found: list[FieldError] = []

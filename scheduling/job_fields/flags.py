@@ -1,6 +1,6 @@
-"""The flags of `kant submit`, as a module for users' machines, which have nothing but Python.
+"""Writes the flags of `kant submit` as a module that needs only Python's standard library.
 
-`python -m scheduling.job_fields.flags > kant/client/job_flags.py` writes it anew.
+`python -m scheduling.job_fields.flags > kant/client/job_flags.py` writes it again.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ FLAGS = (
 
 
 def module() -> str:
-    """The text of the module."""
+    """Return the text of the module."""
     return _HEAD + "".join(_lines()) + ")\n"
 
 
@@ -52,7 +52,7 @@ def _lines() -> Iterator[str]:
 
 
 def _line(field: Field, flag: Flag, *, of_pods: bool) -> str:
-    # How many pods there are is said of the job where it has no other pod set.
+    # If the job has no pod sets, their number of pods is given as a field of the job.
     name = "replicas" if of_pods and field.name == "count" else field.name
     reads = flag.reads or _reads(plain(field.type))
     marks: dict[str, Any] = {

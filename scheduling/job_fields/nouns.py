@@ -1,5 +1,4 @@
-"""From documents to rows, and from rows to the engine's nouns and to the shortest documents: by the
-names of the fields, as the definition has them.
+"""Conversions between documents, rows and the engine's types, by the names of the fields.
 
 `columns`: {column: value} of a row, as `vars(row)` has them or `columns_of` makes them.
 """
@@ -20,12 +19,12 @@ from tenants.errors import Path
 
 S = TypeVar("S", bound=Struct)
 STRUCT = inspect.StructType
-# The engine counts in seconds: the last moments of the calendar would be rounded to beyond its end.
+# The engine counts in seconds: the last moments of the calendar would be rounded past its end.
 FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def check_values(struct: type[Struct], given: Mapping[str, Any], at: Path, faults: Faults) -> None:
-    """Each value that is given, of the right type, by itself."""
+    """Check each given value by itself; the types are already right."""
     for field in fields_of(struct).values():
         if field.name not in given:
             continue
@@ -33,13 +32,13 @@ def check_values(struct: type[Struct], given: Mapping[str, Any], at: Path, fault
         _check_ranges(field.type, value, here, faults)
         if field.kind.check is not None:
             field.kind.check(value, here, faults)
-        if field.column:  # what has none is a document of its own, that is looked at by itself
+        if field.column:  # others hold documents that are checked separately
             for inner, part, its in _inside(plain(field.type), value, here):
                 check_values(inner, part, its, faults)
 
 
 def _check_ranges(of: inspect.Type, value: Any, at: Path, faults: Faults) -> None:
-    """Each amount and each time in a value, also of those in lists and maps."""
+    """Check the ranges of all amounts and times in a value, also inside lists and maps."""
     match plain(of):
         case inspect.IntType(ge=int(least), le=int(most)):
             faults.unless(least <= value <= most, at, texts.between(least, most))
@@ -56,7 +55,7 @@ def _check_ranges(of: inspect.Type, value: Any, at: Path, faults: Faults) -> Non
 def _inside(
     of: inspect.Type, value: Any, at: Path
 ) -> Iterator[tuple[type[Struct], Mapping[str, Any], Path]]:
-    """The documents inside a value, of which those of the job are made."""
+    """Yield the documents inside a value that are part of the job's document."""
     match of:
         case inspect.StructType(cls=struct):
             yield struct, value, at
@@ -67,7 +66,7 @@ def _inside(
 
 
 def made_of(struct: type[S], given: Mapping[str, Any]) -> S:
-    """The document with all its fields, of those that are given and right; others are ignored."""
+    """Return the document with all fields, given valid values; unknown names are ignored."""
     known = (field for field in fields_of(struct).values() if field.name in given)
     return struct(**{field.name: _stored_value(field, given[field.name]) for field in known})
 
@@ -79,14 +78,14 @@ def _stored_value(field: Field, value: Any) -> Any:
 
 
 def columns_of(document: Struct) -> dict[str, Any]:
-    """The columns of the row of a document."""
+    """Return the columns of a document's row."""
     return {field.column: getattr(document, field.name) for field in _stored(type(document))}
 
 
 def document_of(
     struct: type[Struct], columns: Mapping[str, Any], without: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """What of a row differs from one of which nothing is said, as a document says it."""
+    """Return, in document form, the values of a row that differ from the defaults."""
     return {
         field.name: field.kind.short(value)
         for field in _stored(struct)
@@ -95,24 +94,24 @@ def document_of(
 
 
 def pod_set_of(columns: Mapping[str, Any]) -> PodSetSpec:
-    """What the engine knows of a pod set."""
+    """Return the engine's view of a pod set."""
     return PodSetSpec(
         nodes=node_rules_of(columns), **{f.column: f.kind.noun(columns[f.column]) for f in _POD_SET}
     )
 
 
 def node_rules_of(columns: Mapping[str, Any]) -> NodeRules:
-    """Which nodes the pods of a pod set may be on."""
+    """Return which nodes the pods of a pod set may use."""
     return NodeRules(**{f.column: f.kind.noun(columns[f.column]) for f in _NODE_RULES})
 
 
 def document_of_rules(rules: NodeRules) -> dict[str, Any]:
-    """The fields of a pod set that say the same."""
+    """Return the fields of a pod set that say the same."""
     return {f.name: f.kind.written(getattr(rules, f.column)) for f in _NODE_RULES}
 
 
 def wishes_of(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """What a job asks for of what the engine knows of it, as fields of a `JobRequest`."""
+    """Return a job's wishes as fields of the engine's `JobRequest`."""
     return {f.column: f.kind.noun(columns[f.column]) for f in _JOB_REQUEST}
 
 
@@ -121,7 +120,7 @@ def _stored(struct: type[Struct]) -> list[Field]:
 
 
 def _known(struct: type[Struct], noun: type) -> tuple[Field, ...]:
-    """The fields of a noun that are called as a column."""
+    """Return the fields whose columns have the same names as fields of the engine's type."""
     names = {field.name for field in dataclasses.fields(noun)}
     return tuple(field for field in _stored(struct) if field.column in names)
 

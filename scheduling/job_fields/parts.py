@@ -1,4 +1,4 @@
-"""What the definition says of a field beside its type, and how both are read back."""
+"""What the definition says of a field besides its type, and how to read both back."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,9 +22,10 @@ def _as_it_is(value: Any) -> Any:
 class Kind:
     """What values mean beyond their type.
 
-    `check(value, path, faults)`: what can be wrong. `stored`: from a document to a row, `noun`:
-    from there to the engine, `written`: back from there, `short`: from a row to the shortest
-    document. `one_of`: its names.
+    - `check(value, path, faults)`: finds faults.
+    - `stored`: from a document to a row; `noun`: from there to the engine; `written`: back from the
+      engine; `short`: from a row to the shortest document.
+    - `one_of`: the allowed names.
     """
 
     check: Callable[[Any, Path, Faults], None] | None = None
@@ -37,7 +38,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How people write an amount: `size` of the document's are one of theirs."""
+    """How people write an amount: one of their units is `size` of the document's."""
 
     size: int
     decimals: int
@@ -47,7 +48,7 @@ class Unit:
         return round(self.size * value)
 
     def write(self, amount: float) -> str:
-        """ "64", "0.5"; what is not nothing is not written as 0."""
+        """Write an amount as "64" or "0.5"; an amount above 0 is never written as 0."""
         value = round(Decimal(amount) / self.size, self.decimals)
         return f"{max(value, self.least if amount else value).normalize():f}"
 
@@ -57,8 +58,11 @@ MINUTES, GIB, CORES = Unit(60, 2, Decimal("0.02")), Unit(1024, 4), Unit(1000, 3)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The field of the submit form. `name`: of the form's field, where it is not the document's.
-    `folded`: it stands among what few people need."""
+    """The field of the submit form.
+
+    `name`: of the form's field if it differs from the document's. `folded`: it is among the rarely
+    needed fields.
+    """
 
     label: str
     hint: str = ""
@@ -69,9 +73,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """The flag of `kant submit`: its names with spaces between, what follows it, what it says.
+    """The flag of `kant submit`: its names, separated by blanks, its value's name and its help.
+
     `reads`: how its text is read (`kant.client.submission`); "" = by the type. `again`: it may be
-    given several times."""
+    given several times.
+    """
 
     names: str
     metavar: str
@@ -82,23 +88,25 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The column where it is not called as the field; "" = the job's row has none."""
+    """The column if it is not named like the field; "" = the job's row has none."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """It may be asked for anew while the job waits; with `running` also later."""
+    """The field may be changed while the job waits; with `running` also later."""
 
     running: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the definition, as its consumers read it. `default` NODEFAULT = has to be given.
-    `type`: what msgspec reads of its type, without what it says beside. `limits`: (least, most) of
-    an amount."""
+    """A field of the definition, as its consumers read it.
+
+    `default` NODEFAULT = it is required. `type`: msgspec's view of its type, without the additional
+    information. `limits`: (least, most) of an amount.
+    """
 
     name: str
     type: msgspec.inspect.Type
@@ -113,17 +121,17 @@ class Field:
 
     @property
     def optional(self) -> bool:
-        """Whether null is a value of it."""
+        """Whether it may be null."""
         return isinstance(self.type, msgspec.inspect.UnionType)
 
     @property
     def unit(self) -> Unit | None:
-        """In which the form asks for it; None = as it is."""
+        """The unit in which the form asks for it; None = the document's."""
         return self.asked.unit if self.asked else None
 
 
 def plain(of: msgspec.inspect.Type) -> msgspec.inspect.Type:
-    """A type without descriptions, and without null where that is allowed too."""
+    """Return a type without descriptions, and without null if that is allowed, too."""
     while isinstance(of, msgspec.inspect.Metadata):
         of = of.type
     if isinstance(of, msgspec.inspect.UnionType):
@@ -133,7 +141,7 @@ def plain(of: msgspec.inspect.Type) -> msgspec.inspect.Type:
 
 @cache
 def fields_of(struct: type[Struct]) -> Mapping[str, Field]:
-    """The fields of a definition by name, in its order."""
+    """Return the fields of a definition by name, in order."""
     hints = get_type_hints(struct, include_extras=True)
     return {f.name: _field(f, hints[f.name]) for f in fields(struct)}
 
@@ -174,7 +182,7 @@ def _limits(of: msgspec.inspect.Type) -> tuple[int, int] | None:
 
 
 def limits_of(struct: type[Struct], name: str) -> tuple[int, int]:
-    """(least, most) of an amount."""
+    """Return (least, most) of an amount."""
     limits = fields_of(struct)[name].limits
     assert limits is not None, name
     return limits

@@ -1,1 +1,1 @@
-"""The policy of a cluster as a document, and its single settings."""
+"""The policy of a cluster: as a document, and as single settings."""

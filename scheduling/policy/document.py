@@ -1,7 +1,7 @@
-"""A cluster's policy as a JSON document: what may stand in it, and the engine's Policy it means.
+"""A cluster's policy as a JSON document: what it may contain, and which engine Policy it means.
 
-Everything is read off the types of `engine.types.Policy`; a field added there needs no code here.
-What a document does not name is as in DEFAULT, the policy of a cluster that has none of its own.
+Everything is derived from the types of `engine.types.Policy`, so a new field there needs no code
+here. Fields that a document leaves out are as in DEFAULT, the policy of a cluster without its own.
 """
 
 import math
@@ -19,7 +19,7 @@ from tenants.errors import FieldError, Path
 MAX_SECONDS = 366 * 86400
 MAX_COUNT = 1_000_000
 MAX_ENTRIES = 1000
-SHARES = ("defrag_loss", "defrag_above")  # fields that are shares of something, 0 to 1
+SHARES = ("defrag_loss", "defrag_above")  # fields that are fractions, from 0 to 1
 _SHARD_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 DEFAULT = Policy(
     strategies={
@@ -34,9 +34,9 @@ _TYPES: dict[str, Any] = get_type_hints(Policy)
 
 
 def to_policy(document: Mapping[str, Any]) -> Policy:
-    """The engine's policy; what a valid document does not name has its default.
+    """Return the engine's policy; fields that a valid document leaves out have their defaults.
 
-    Fields this version does not know are ignored: a newer one may have stored them.
+    Unknown fields are ignored: a newer version may have stored them.
     """
     return replace(
         DEFAULT,
@@ -49,15 +49,17 @@ def to_policy(document: Mapping[str, Any]) -> Policy:
 
 
 def effective(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Every field of the policy a document means, as JSON."""
+    """Return all fields of the policy that a document means, as JSON."""
     return {name: _json(value) for name, value in asdict(to_policy(document)).items()}
 
 
 def faults(
     document: Mapping[str, Any], others: Mapping[str, Any] | None = None
 ) -> list[FieldError]:
-    """All that is wrong with a document, each with the path of its field. `others`: what the fields
-    are that it does not name, if not the defaults."""
+    """Return all faults of a document, each with the path of its field.
+
+    `others`: values of the fields that it leaves out, if not the defaults.
+    """
     found: list[FieldError] = []
     for name, value in document.items():
         if name not in _TYPES:
@@ -136,7 +138,7 @@ def _is_share(value: Any) -> bool:
 
 
 def _fault_of(kind: type, value: Any) -> str:
-    """What is wrong with one plain value; "" when nothing is."""
+    """Say what is wrong with one plain value; "" = nothing."""
     if issubclass(kind, StrEnum):
         known = [k.value for k in kind]
         return "" if value in known else f"Choose one of {', '.join(known)}."

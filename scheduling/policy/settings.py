@@ -1,8 +1,8 @@
-"""A policy taken apart into single settings: which of them differ, and which have no effect.
+"""A policy split into single settings: which of them differ, and which have no effect.
 
-A setting has the name of its field, or `strategies.training`, `preemption.reclaim`,
-`spare_nodes.H100` where a field holds several. So two people who change different settings of one
-field do not undo each other's.
+A setting is named after its field, or `strategies.training`, `preemption.reclaim`,
+`spare_nodes.H100` if a field holds several. So two people who change different settings of one
+field do not undo each other's changes.
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ ONLY_BACKFILL = "Only under backfill."
 
 
 def field_of(key: str) -> str:
-    """The field of the policy that holds a setting."""
+    """Return the field of the policy that holds a setting."""
     return key.partition(".")[0]
 
 
 def settings_of(policy: Mapping[str, Any]) -> Settings:
-    """The settings of a whole policy, as `policies.effective` or the audit trail has it."""
+    """Return the settings of a whole policy, as `policies.effective` or the audit trail has it."""
     found: Settings = {}
     for name, value in policy.items():
         if name == "preemption":
@@ -35,7 +35,7 @@ def settings_of(policy: Mapping[str, Any]) -> Settings:
 
 
 def policy_from(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The policy of these settings; GPU types of which no node is spare are left out of it."""
+    """Return the policy of these settings, without GPU types that have no spare nodes."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
         name, dot, part = key.partition(".")
@@ -51,28 +51,30 @@ def policy_from(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_same(key: str, one: Any, other: Any) -> bool:
-    """Whether two values of a setting mean the same; None = the policy does not name it."""
+    """Whether two values of a setting mean the same; None = the policy does not contain it."""
     if field_of(key) == "spare_nodes":
         return (one or 0) == (other or 0)
     return bool(one == other)
 
 
 def differing(before: Settings, after: Settings) -> list[str]:
-    """The settings that are not the same in both, in the order of the policy."""
+    """Return the settings that differ, in the order of the policy."""
     keys = dict.fromkeys([*after, *before])
     return [key for key in keys if not is_same(key, before.get(key), after.get(key))]
 
 
 def revised(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored document with these settings changed; fields that neither names keep their defaults.
-    What is wrong with the result, `services.policies.document_faults` tells."""
+    """Return a stored document with these settings changed; other missing fields keep defaults.
+
+    `services.policies.document_faults` says what is wrong with the result.
+    """
     then = policy_from({**settings_of(effective(document)), **changes})
     named = {*document, *map(field_of, changes)}
     return {name: value for name, value in then.items() if name in named}
 
 
 def without_effect(settings: Mapping[str, Any]) -> dict[str, str]:
-    """{setting that does nothing beside the others: when it would}."""
+    """Return {setting without effect beside the others: when it would have one}."""
     backfills = settings["queueing"] == QueueingPolicy.BACKFILL
     found: dict[str, str] = {}
     if not backfills:
