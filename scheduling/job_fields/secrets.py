@@ -1,8 +1,8 @@
-"""Which parts of a job's variables and command lines look like secrets, and the same without them.
+"""Finds and hides parts of a job's variables and command lines that look like secrets.
 
-A guess by names, places and shapes: `--password x`, `TOKEN=x`, `mysql -px`, `user:x@host`, a header
-that signs in, what services give out. Each text is read a bounded number of times from its
-beginning to its end, so that the time grows with its length alone.
+It guesses by names, places and shapes: `--password x`, `TOKEN=x`, `mysql -px`, `user:x@host`, an
+authorization header, the token formats of services. Each text is scanned a bounded number of times
+from start to end, so the time grows only with its length.
 """
 
 import re
@@ -13,27 +13,27 @@ from typing import Any, Final
 from scheduling.job_fields.shell_words import Word, words_of
 
 HIDDEN: Final = "(hidden)"
-MOST: Final = 65_536  # characters that are looked at; of a longer text none is shown
-_DEEPEST: Final = 4  # scripts in quotes in scripts
-_LONGEST: Final = 128  # characters of a name that are looked at
+MOST: Final = 65_536  # characters that are examined; a longer text is hidden whole
+_DEEPEST: Final = 4  # nesting of quoted scripts in scripts
+_LONGEST: Final = 128  # characters of a name that are examined
 
 _NAMES = re.compile(
     r"PASSW|PASSPHRASE|PWD|SECRET|CRED(?!ITS?(?![A-Z]))|PRIVATE|COOKIE|WEBHOOK|AUTHORIZATION|BEARER"
     r"|CONN(?:ECTION)?_?STR"
-    # Words, of which others begin or end so, too: PATH, AUTHOR, BYPASS.
+    # Only as whole words, because other words contain them: PATH, AUTHOR, BYPASS.
     r"|(?<![A-Z])(?:PW|PAT|AUTH|DSN|SAS|JWT|OTP)(?![A-Z])"
     r"|(?<!BY)(?<!COM)(?<!SUR)(?<!TRES)PASS(?![A-Z])",
     re.IGNORECASE,
 )
 _KEY = re.compile(r"KEY", re.IGNORECASE)
-# Of flags and of what stands inside of texts "key" alone says little: --primary-key, key=len.
+# In flags and inside texts "key" alone says little: --primary-key, key=len.
 _OWN_KEY = re.compile(
     r"(?:API|ACCESS|ACCOUNT|SECRET|PRIVATE|AUTH|SSH|TLS|SSL|ENCRYPTION|SIGNING|SIGNATURE|LICEN[CS]E"
     r"|MASTER|SERVICE|STORAGE|SHARED|CLIENT|CONSUMER|SUBSCRIPTION|DEPLOY|ADMIN|HMAC|AES|RSA|WANDB"
     r"|OPENAI|ANTHROPIC|HF|AWS|GCP|AZURE|COMET|NEPTUNE|NGC|SWANLAB|APP)[_.-]?KEY(?!WORD|S?PACE)",
     re.IGNORECASE,
 )
-# Tokens of texts are no tokens of access: max-tokens, token_budget, pad-token, tokenizer.
+# Tokens of texts, not of access: max-tokens, token_budget, pad-token, tokenizer.
 _TOKEN = re.compile(r"TOKEN(?!I[SZ])", re.IGNORECASE)
 _OF_TEXTS = re.compile(
     r"(?<![A-Z])(?:PAD|EOS|BOS|UNK|MASK|CLS|SEP|EOT|SPECIAL|IMAGE|VIDEO|AUDIO|STOP|START|BEGIN|END"
@@ -43,7 +43,7 @@ _OF_TEXTS = re.compile(
     r"|CLASS|MERG|PAD|BATCH|DISPATCH|BUCKET|RATE|LOSS|THROUGHPUT)",
     re.IGNORECASE,
 )
-# They say where a secret is, not what it is.
+# Names that say where a secret is, not what it is.
 _WHERE = re.compile(
     r"(?:FILES?|PATH|DIR|STDIN|NAME|FIELD|LENGTH|TIMEOUT|TTL|TYPE|METHOD|MODE|ENABLED|PORT|USER"
     r"|SCHEME|REALM|PROVIDER|PLUGIN|FD|JAR)\Z",
@@ -52,13 +52,13 @@ _WHERE = re.compile(
 _FIGURE = re.compile(
     r"[+-]?[\d.,_]{0,7}(?:e[+-]?\d{1,3})?[kmbtg]?i?|true|false|none|null|auto", re.I
 )
-_CALL = re.compile(r"[A-Za-z_][\w.]*+\(")  # of code, where a secret would stand in quotes
+_CALL = re.compile(r"[A-Za-z_][\w.]*+\(")  # of code, where a secret would be quoted
 _SWITCH: Final = frozenset(
     {"true", "false", "none", "null", "bearer", "basic", "digest", "negotiate"}
 )
 _REFERENCE = re.compile(r"\$\w+|\$\{\w+\}|%\w+%|\$\([\w.:-]+\)")
 
-# What services give out, by how it begins.
+# Token formats of services, by their prefixes.
 _GIVEN_OUT = (
     r"(?<![A-Za-z0-9])(?:"
     r"gh[oprsu]_\w{16,}|github_pat_\w{16,}|gl(?:pat|dt|rt|soat|ptt)-[\w.-]{16,}|hf_[A-Za-z0-9]{16,}"
@@ -82,7 +82,8 @@ _PATTERNS: Final = [
             r"(?:-----END [A-Z0-9 ]{0,40}KEY-----|\Z))",
             0,
         ),
-        # A password in an address, whose user stays; a token in the place of the user goes.
+        # A password in an address is hidden and its user stays; a token in the user's place is
+        # hidden.
         (r"://[^\s/?#@:\"']*+:(?P<hide>[^\s/?#\"']*)@", 0),
         (r"://[^\s/?#@:\"']{0,64}:(?!\d{1,5}[/?#])(?P<hide>[^\s@\"']{1,256})@", 0),
         (r"://(?P<hide>[^\s/?#@:\"']{16,}+|(?=[a-zA-Z_.-]{0,40}\d)[^\s/?#@:\"']{8,}+)@", 0),
@@ -98,14 +99,15 @@ _PATTERNS: Final = [
         (r"\blogin\(\s*+(?:\w{1,40}\s*+=\s*+)?[\"'\\]++(?P<hide>[^\"'\\]++)", re.I),
     )
 ]
-# NAME=value, "name": "value", name => value, environ["NAME"] = value, putenv("NAME", "value"); a
-# flag also has its value after a blank.
+# NAME=value, "name": "value", name => value, environ["NAME"] = value, putenv("NAME", "value"). A
+# flag may also have its value after a blank.
 _HEAD = re.compile(
     r"(?<![\w.-])(?P<name>[\w-][\w.-]*+)"
     r"(?:\\{0,8}[\"']\s*+,(?=\s*+\\{0,8}[\"'])\s*+|(?:\\{0,8}[\"'])?\]?\s*+(?:[:?+]?=>?|:)\s*+"
     r"|(?P<blank>\s++)(?!--|-[A-Za-z](?:\s|\Z)))"
 )
-# A value: in quotes up to the same one, else up to where a word of a shell or of an address ends.
+# A value: quoted up to the matching quote, otherwise up to the end of a word in a shell or an
+# address.
 _VALUE = re.compile(
     r"\"(?:[^\"\\]|\\[\s\S])*+\"?|'(?:[^'\\]|\\[\s\S])*+'?"
     r"|(?P<q>\\{1,8}+[\"'])(?:(?!(?P=q))[\s\S])*+(?:(?P=q))?"
@@ -113,7 +115,7 @@ _VALUE = re.compile(
 )
 _GIVEN = re.compile(r"(?P<dashes>-*)(?P<name>[A-Za-z_][\w.-]{0,127})=")
 
-# Programs of which a flag has a secret after it; behind `:` only after the colon.
+# Programs with flags that take a secret; in pairs such as user:secret only after the colon.
 _SQL = (
     *("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mysqlshow", "mysqlpump", "mysqlcheck"),
     *("mysqlsh", "mariadb", "mariadb-dump", "mariadb-admin", "mariadb-import", "mycli"),
@@ -161,7 +163,7 @@ _PAIR: Final[Mapping[str, frozenset[str]]] = {
 }
 _BUNDLE = re.compile(r"-[sSkLfviIgOjnN#0-9]*[uU](?P<rest>.*)", re.DOTALL)  # curl -sSu
 _SEPARATES = re.compile(r"[:,%]")
-# Programs that take a key as a word after `login`.
+# Programs that take a key as the word after `login`.
 _SIGN_IN: Final = frozenset(
     {"wandb", "weave", "vault", "bao", "comet", "swanlab", "neptune", "hf", "huggingface-cli",
      "modelscope", "runpodctl", "railway", "supabase"}
@@ -171,12 +173,12 @@ _LOGIN_P: Final = frozenset(
     {"docker", "podman", "nerdctl", "helm", "oc", "crane", "skopeo", "buildah", "az", "regctl",
      "oras", "singularity", "apptainer", "heroku", "cf", "argocd"}
 )  # fmt: skip
-# They take a name and after it what it is set to, or after an address the two halves of a key.
+# Commands that take a name and then its value, or an address and then both halves of a key.
 _SETS: Final = frozenset({"set", "setenv", "setx", "put", "add", "alias", "host"})
 _MINIO: Final = frozenset({"mc", "mcli"})
 _BEHIND_ADDRESS: Final = "behind an address"
 _KNOWN: Final = frozenset({*_ATTACHED, *_NEXT, *_PAIR, *_SIGN_IN, *_LOGIN_P, *_MINIO})
-# They read a secret from what is piped into them.
+# Programs that read a secret from what is piped into them.
 _READS_ONE: Final = re.compile(
     r"--(?:password|api-key|token|passphrase)-stdin|--with-token|--stdin|chpasswd|passwd|vncpasswd"
     r"|kinit|--passphrase-fd"
@@ -188,7 +190,10 @@ _BEFORE_VARIABLES: Final = frozenset({"export", "env", "declare", "typeset", "lo
 
 # --- names and variables --------------------------------------------------------------------------
 def _named(name: str, value: str, *, variable: bool) -> bool:
-    """Whether what has this name is a secret. `variable`: of the environment, where any key is."""
+    """Whether a value of this name is a secret.
+
+    `variable`: it is an environment variable, of which any KEY counts.
+    """
     if _NAMES.search(name):
         times = name.lower().endswith("pass") and len(value) < 3 and value.isdigit()
         return bool(value) and not (times or value.lower() in _SWITCH or _WHERE.search(name))
@@ -202,8 +207,7 @@ def _named(name: str, value: str, *, variable: bool) -> bool:
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a variable does, by its name or by what it holds. One that is too long to be looked
-    through may."""
+    """Whether a variable looks secret by its name or value, or is too long to be examined."""
     return len(value) > MOST or _named(name, value, variable=True) or bool(_spans(value))
 
 
@@ -212,15 +216,17 @@ Span = tuple[int, int]
 
 
 def without_secrets(text: str) -> str:
-    """A text or a script, with HIDDEN where it has secrets."""
+    """Return a text or script with HIDDEN in place of secrets."""
     if len(text) > MOST:
         return HIDDEN
     return _cut(text, _spans(text))
 
 
 def command_without_secrets(command: Sequence[str]) -> list[str]:
-    """The words of a command, likewise: a secret may stand in a word, or be the word after its
-    flag."""
+    """Return the words of a command with HIDDEN in place of secrets.
+
+    A secret may be inside a word, or be the word after its flag.
+    """
     if sum(map(len, command)) > MOST:
         return [HIDDEN]
     hidden = [_spans(word) for word in command]
@@ -230,7 +236,7 @@ def command_without_secrets(command: Sequence[str]) -> list[str]:
 
 
 def _cut(text: str, spans: list[Span]) -> str:
-    """With HIDDEN instead of each span; of those that overlap, once."""
+    """Replace each span by HIDDEN, overlapping spans once."""
     if not spans:
         return text
     parts, at = [], -1
@@ -242,9 +248,9 @@ def _cut(text: str, spans: list[Span]) -> str:
 
 
 def _spans(text: str, depth: int = 0) -> list[Span]:
-    """Where a text has secrets."""
+    """Return where a text contains secrets."""
     found = list(_by_pattern(text)) if not depth else []
-    if any(each in text for each in " \t\n"):  # else its neighbours say what it is
+    if any(each in text for each in " \t\n"):  # single words are judged with their neighbours
         words = list(words_of(text))
         for index, (begin, end) in _by_place(words):
             found.append((words[index].begin + begin, words[index].begin + end))
@@ -269,7 +275,7 @@ def _by_pattern(text: str) -> Iterator[Span]:
             continue
         name = name[-_LONGEST:].lstrip("-")
         variable = name.isupper() and not is_flag
-        # Most names are none of a secret, whatever their value is.
+        # Most names mean no secret, whatever their value; test the name before the value.
         if _named(name, "x", variable=variable) and (said := _VALUE.match(text, at)):
             value = said[0].strip("\"'\\")
             plain = _REFERENCE.fullmatch(value) or _CALL.match(said[0])
@@ -279,9 +285,9 @@ def _by_pattern(text: str) -> Iterator[Span]:
 
 
 def _by_place(words: Sequence[Word]) -> Iterator[tuple[int, Span]]:
-    """What is secret in words by where they stand: the number of the word, and from where on."""
+    """Yield secrets that are recognised by their place: index of the word, and span in it."""
     begin = 0
-    said: list[int] = []  # by the command that is piped into the next one
+    said: list[int] = []  # words printed by the command that is piped into the next one
     for end in range(len(words) + 1):
         if end < len(words) and not words[end].ends:
             continue
@@ -305,9 +311,9 @@ def _program(word: str) -> str:
 
 
 def _in_command(words: Sequence[Word], command: range) -> Iterator[tuple[int, int]]:
-    """Likewise, in one command."""
+    """Yield secrets in one command: index of the word, and where the secret starts."""
     program, login, sets, first = "", False, False, True
-    takes: Callable[[str], int | None] | None = None  # from where on the next word is secret
+    takes: Callable[[str], int | None] | None = None  # where the next word is secret
     for i in command:
         word = words[i].text
         if takes is not None:
@@ -344,7 +350,10 @@ def _in_command(words: Sequence[Word], command: range) -> Iterator[tuple[int, in
 
 
 def _after(program: str, word: str, *, login: bool) -> Callable[[str], int | None] | None:
-    """From where on the word after a flag is secret; None = it is not one that a flag takes."""
+    """Return a function that says where the word after a flag is secret; None = unknown flag.
+
+    The function returns None if the word is not the flag's value.
+    """
     if word in _NEXT.get(program, ()) or (login and program in _LOGIN_P and word == "-p"):
         return _all
     bundle = _BUNDLE.fullmatch(word) if program == "curl" else None
@@ -376,7 +385,7 @@ def _of_flag(name: str, word: str) -> int | None:
 
 
 def _in_flag(program: str, word: str) -> Iterator[int]:
-    """From where a flag of the program has its secret in the same word."""
+    """Yield where a flag of the program has its secret in the same word."""
     letter = _ATTACHED.get(program)
     if letter and word.startswith(f"-{letter}") and len(word) > 2:
         yield 2
@@ -389,8 +398,10 @@ def _in_flag(program: str, word: str) -> Iterator[int]:
 
 # --- pod sets -------------------------------------------------------------------------------------
 def pod_set_without_secrets(told: Mapping[str, Any]) -> dict[str, Any]:
-    """A pod set as its document or REST tells it, whichever of its fields are there, without the
-    secrets of its variables, annotations, commands and addresses."""
+    """Return a pod set, as its document or REST shows it, without secrets.
+
+    Covers variables, annotations, commands and addresses; any fields may be missing.
+    """
     shown = dict(told)
     for name in ("env", "annotations"):
         if given := told.get(name):
@@ -404,7 +415,7 @@ def pod_set_without_secrets(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _container(told: Mapping[str, Any]) -> dict[str, Any]:
-    """What runs a command of its own: a pod, a container beside it, a probe."""
+    """Hide secrets in anything with a command: a pod, an extra container, a probe."""
     shown = dict(told)
     if given := told.get("command"):
         shown["command"] = command_without_secrets(given)

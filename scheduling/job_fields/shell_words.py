@@ -1,10 +1,10 @@
-"""The words of a shell script and where they stand, as far as that is told without running it."""
+"""The words of a shell script and their positions, as far as they are known without running it."""
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# Stands for a backslash before what it guards, so that nothing moves.
+# Replaces a backslash before an escaped character, so that positions stay the same.
 _FILLER = "\0"
 _WORDS = re.compile(
     r"[^\S\n]++|\\\n"
@@ -17,9 +17,11 @@ _GUARDED = re.compile(r"\\([\"\\$`])")
 
 
 class Word(NamedTuple):
-    """A word, without quotes around all of it; `begin`: where it stands in the script. `ends`: it
-    is what ends a command; `within`: of the same length, where it has blanks in quotes: what they
-    hold, which may be a script."""
+    """A word, without quotes around the whole of it.
+
+    `begin`: its position in the script. `ends`: it separates commands. `within`: if it has quoted
+    blanks, the content of the quotes, which may be a script; of the same length as the word.
+    """
 
     text: str
     begin: int
@@ -46,7 +48,7 @@ def _word(raw: str, at: int) -> Word:
 
 
 def _opened(match: re.Match[str]) -> str:
-    """What quotes hold, with blanks in their place."""
+    """Return the content of quotes, with blanks in place of the quotes."""
     if match["double"] is not None:
         inner = _GUARDED.sub(rf"{_FILLER}\1", match["double"])
     elif match["single"] is not None:

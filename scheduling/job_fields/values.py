@@ -1,6 +1,6 @@
-"""The kinds of values that fields of a job have, and what can be wrong with one by itself. Pure.
+"""The kinds of values that a job's fields have, and checks of single values. Pure.
 
-Whether what is named exists is for others to say: what pods use may be made after the job.
+Whether a named object exists is checked elsewhere: what pods use may be created after the job.
 """
 
 import re
@@ -36,7 +36,7 @@ from tenants import texts
 from tenants.errors import Path
 
 MAX_DEPENDENCIES = 1000
-# Of devices: claims of a pod, devices of a claim, expressions of a request; the last two by
+# Of devices: claims per pod, devices per claim, expressions per request; the last two are limits of
 # Kubernetes.
 MAX_CLAIMS, MAX_CLAIMED, MAX_SELECTORS = 16, 32, 32
 MAX_EXTENDED = 10**9
@@ -46,18 +46,18 @@ MAX_PULL_SECRETS = 16
 MAX_VOLUMES = 32
 NAME_LENGTH = 253
 PATH_LENGTH = 1024
-# Of a node affinity: terms, expressions of each, values of each of these.
+# Of a node affinity: terms, expressions per term, values per expression.
 MAX_TERMS, MAX_EXPRESSIONS, MAX_VALUES = 16, 256, 1000
-# Kubernetes allows 256 KiB a pod; the rest is for what Kant adds, devices above all.
+# Kubernetes allows 256 KiB per pod; the rest is for annotations that Kant adds, mostly devices.
 MAX_ANNOTATION_BYTES = 240 * 1024
-# Kant asks for these itself, by the fields on the right.
+# Kant requests these itself, according to the fields on the right.
 OWN_RESOURCES = {
     **dict.fromkeys(GPU_RESOURCES, "gpus"),
     "kant.io/gpu-milli": "gpu_milli",
     "cpu": "cpu_milli",
     "memory": "memory_mib",
 }
-# What Kant says of a pod, and reads of it, in labels and annotations.
+# Prefix of the labels and annotations that Kant writes on pods and reads from them.
 OWN_PREFIX = "kant.io/"
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 ENV_NAME = re.compile(r"[-._A-Za-z][-._A-Za-z0-9]{0,252}")
@@ -134,7 +134,7 @@ def _expression(expression: NodeExpression, at: Path, faults: Faults) -> None:
         faults.unless(is_label_key(key), (*at, "key"), "Not the name of a Kubernetes label.")
     if wrong := wrong_expression(expression):
         faults.add((*at, "values" if operator in OPERATORS else "operator"), wrong)
-    elif of_name:  # the API server takes no more
+    elif of_name:  # the API server accepts no more
         faults.unless(len(values) == 1, (*at, "values"), "Give one value.")
     faults.unless(
         len(values) <= MAX_VALUES, (*at, "values"), texts.no_longer_than(MAX_VALUES, "values")
@@ -184,9 +184,9 @@ def _annotations(given: Mapping[str, str], at: Path, faults: Faults) -> None:
 
 
 def _extended(amounts: Mapping[str, int], at: Path, faults: Faults) -> None:
-    """Extended resources of Kubernetes: qualified names, disk and huge pages in MiB.
+    """Check extended resources of Kubernetes: qualified names, and disk and huge pages in MiB.
 
-    Kubernetes counts them in quotas as `requests.NAME`, which has to be a qualified name too.
+    Kubernetes counts them in quotas as `requests.NAME`, which has to be a qualified name, too.
     """
     for name in amounts:
         if name in OWN_RESOURCES:
@@ -265,7 +265,7 @@ def _short_tolerations(stored: Sequence[Mapping[str, str]]) -> list[dict[str, st
 
 
 def _whole_volumes(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Only a claim can be written to, and can where nothing is said."""
+    """Set `read_only`: only claims can be writable, and they are by default."""
     return [{**one, "read_only": one.get("read_only", _is_read_only(one))} for one in given]
 
 

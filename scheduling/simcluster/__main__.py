@@ -1,7 +1,7 @@
 """Start the embedded cluster: `python -m scheduling.simcluster --fleet demo --state-dir DIR`.
 
-Prints `READY http://127.0.0.1:PORT` when it serves, or `FAILED ` and why it cannot; ends on SIGTERM
-and SIGINT, and when the process that started it is gone. A second start on the same state directory
+Prints `READY http://127.0.0.1:PORT` once it serves, or `FAILED ` and the reason. It ends on SIGTERM
+and SIGINT, and when its parent process has ended. A second start with the same state directory
 continues.
 """
 
@@ -43,7 +43,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def write_kubeconfig(path: Path, url: str, token: str) -> None:
-    """A kubeconfig with one cluster, one user and one context, all named `embedded`."""
+    """Write a kubeconfig with one cluster, one user and one context, all named `embedded`."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -59,18 +59,21 @@ def write_kubeconfig(path: Path, url: str, token: str) -> None:
 
 
 def _told_to_end() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT. From then on the process has STOP_WITHIN_S, whatever its loop is
-    at: a thread hears them, and no request that computes keeps it from that."""
+    """Return an event that SIGTERM and SIGINT set.
+
+    After the signal the process ends within STOP_WITHIN_S, whatever its loop is doing: a thread
+    receives the signals, so no long computation can prevent that.
+    """
     signals = signal.SIGTERM, signal.SIGINT
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 
     def wait() -> None:
         signal.sigwait(signals)
-        with suppress(RuntimeError):  # the loop has ended just now
+        with suppress(RuntimeError):  # the loop has just ended
             loop.call_soon_threadsafe(ended.set)
         time.sleep(STOP_WITHIN_S)
-        os._exit(0)  # what is on the disk is whole at any instant
+        os._exit(0)  # the disk is consistent at any moment
 
     threading.Thread(target=wait, name="ending", daemon=True).start()
     return ended
@@ -81,8 +84,8 @@ async def _run(arguments: argparse.Namespace, token: str) -> None:
     server = Server(lambda: EmbeddedCluster(arguments.state_dir, arguments.fleet, delays), token)
     ended = _told_to_end()
     port = await server.start(HOST, arguments.port)
-    # Next to nothing here is cyclic: frequent collections would walk a hundred thousand objects
-    # in the middle of requests to find nothing.
+    # Hardly anything here is cyclic: frequent collections would scan a hundred thousand objects in
+    # the middle of requests and find nothing.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     url = f"http://{HOST}:{port}"

@@ -32,7 +32,7 @@ from scheduling.simcluster.objects.watch import Watches
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
-# Their parameters, by name; the first is the default.
+# Storage classes: parameters by name; the first is the default.
 _STORAGE_CLASSES: dict[str, dict[str, str]] = {
     "standard": {},
     "local": {"topologyKey": "kubernetes.io/hostname"},
@@ -40,11 +40,11 @@ _STORAGE_CLASSES: dict[str, dict[str, str]] = {
 
 
 class StateError(Exception):
-    """A state directory that cannot be used; one line with the remedy."""
+    """A state directory cannot be used; one line with the remedy."""
 
 
 class EmbeddedCluster:
-    """One life of the cluster: opened from its state directory, closed to it."""
+    """One life of the cluster, from opening its state directory to closing it."""
 
     def __init__(
         self, directory: Path, fleet: str, delays: Delays, clock: Clock = time.time
@@ -78,7 +78,7 @@ class EmbeddedCluster:
             self.faults = FaultsInForce(self.registry, self.watches, directory, self._power)
 
     def _claim(self, fleet: str) -> None:
-        """A state directory belongs to the fleet it was made for."""
+        """Check the fleet: a state directory belongs to the fleet that it was made for."""
         path = self.directory / "fleet"
         if path.exists() and path.read_text() != fleet:
             raise StateError(
@@ -87,7 +87,7 @@ class EmbeddedCluster:
             )
 
     def _populate(self, fleet: str, now: float) -> None:
-        """Create what a new cluster has; the file `fleet` marks it as complete."""
+        """Create the objects of a new cluster; the file `fleet` marks them as complete."""
         mark = self.directory / "fleet"
         if mark.exists():
             return
@@ -105,7 +105,7 @@ class EmbeddedCluster:
         mark.write_text(fleet)
 
     def _ensure(self, kind: ResourceKind, obj: Obj) -> None:
-        """Create an object of the cluster unless an interrupted start already did."""
+        """Create an object unless an interrupted start already did."""
         if self.store.get(kind.plural, obj["metadata"]["name"]) is None:
             self.registry.create(kind, "", obj)
 
@@ -116,14 +116,14 @@ class EmbeddedCluster:
             self.kubelets.take_down(node)
 
     def close(self) -> None:
-        """Everything is on disk already; leave it compact for the next start."""
+        """Compact the state for the next start; everything is already on disk."""
         self.timers.stop()
         self.store.compact()
         self.journal.close()
         self.audit.close()
 
     def abandon(self) -> None:
-        """Forget the memory without a last word to the disk, as a crash would."""
+        """Drop the memory without writing anything more, as a crash would."""
         self.timers.stop()
         self.journal.close()
         self.audit.close()
@@ -131,7 +131,10 @@ class EmbeddedCluster:
 
 @contextmanager
 def _whole(directory: Path) -> Iterator[None]:
-    """A kill leaves what is on the disk whole; a fault of the disk, or of a person, does not."""
+    """Turn errors while reading the state into StateError.
+
+    A kill leaves the files consistent; a disk fault, or a person, may not.
+    """
     try:
         yield
     except (ValueError, LookupError, msgspec.MsgspecError) as error:

@@ -1,4 +1,4 @@
-"""`manage.py keep_forecasts`: tells when waiting jobs start; the worker starts it."""
+"""`manage.py keep_forecasts`: forecasts when waiting jobs start; the worker starts it."""
 
 from argparse import ArgumentParser
 from typing import Any

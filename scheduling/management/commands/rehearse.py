@@ -1,4 +1,4 @@
-"""`manage.py rehearse FILE`: what the scheduler decides of a snapshot, without a cluster."""
+"""`manage.py rehearse FILE`: what the scheduler decides from a snapshot, without a cluster."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from scheduling.queries.snapshots.decided import decide, decisions_of
 from scheduling.queries.snapshots.document import Snapshot, SnapshotError, snapshot_of
 
-MOST = 512 << 20  # bytes of a snapshot, unpacked
+MOST = 512 << 20  # bytes of an unpacked snapshot
 
 
 class Command(BaseCommand):
@@ -64,7 +64,7 @@ class Command(BaseCommand):
 
 
 def read(file: Path) -> Snapshot:
-    """The snapshot in a file. Raises CommandError."""
+    """Return the snapshot in a file. Raises CommandError."""
     try:
         with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as opened:
             text = opened.read(MOST + 1)

@@ -1,4 +1,4 @@
-"""`manage.py replay FILE`: the jobs of a recorded trace through a running Kant."""
+"""`manage.py replay FILE`: run the jobs of a recorded trace through a running Kant."""
 
 import json
 import math
@@ -76,7 +76,7 @@ class Command(BaseCommand):
             self.stderr.write(f"{path}: {remark}")
 
     def _own_token(self) -> NewToken:
-        """On the machine of the embedded mode no token needs to be made by hand."""
+        """Make a token for an operator; in embedded mode nobody has to make one by hand."""
         operator = User.objects.filter(is_operator=True, is_active=True).order_by("id").first()
         if not settings.EMBEDDED or operator is None:
             raise CommandError("give an operator's API token with --token")
@@ -110,7 +110,7 @@ class Command(BaseCommand):
 
 
 def document(report: ReplayReport) -> dict[str, Any]:
-    """The report for `--json`."""
+    """Return the report for `--json`."""
     fields = ("id", "name", "tenant", "state", "reason", "message", "gpus", "attempt")
     times = ("submitted_at", "bound_at", "running_at", "ended_at")
     return {

@@ -1,1 +1,1 @@
-"""What acts on the objects of the embedded cluster: kubelets, volumes, evictions."""
+"""What acts on the embedded cluster's objects: kubelets, volumes, evictions."""

@@ -1,10 +1,10 @@
-"""The cluster's own record of who held which GPU from when to when.
+"""The cluster's own record of which pod held which GPU from when to when.
 
-It is written from the bindings that the API accepted, not from any scheduler's books and not
-from what the kubelet let run: a pod holds the devices that its Binding named from the moment it
-is bound until it has ended or is gone. Two pods that together hold more than a whole device are
-a double holding, kept for ever; of the holdings that are over the last `CLOSED` are kept. So is a
-device that two claims have at once, but for access of administrators.
+It is written from the bindings that the API accepted, not from any scheduler's books nor from what
+the kubelet ran: a pod holds the devices that its Binding named from the moment it is bound until it
+has ended or is gone. If pods together hold more than a whole device, that is a double holding,
+which is kept for ever; of other holdings that ended, the last `CLOSED` are kept. A device that two
+claims have at once, except for administrator access, is recorded likewise.
 """
 
 import os
@@ -29,8 +29,11 @@ _JOB_LABEL = "kant.io/job"
 
 
 class Holding(msgspec.Struct, omit_defaults=True):
-    """`milli` of each of `devices` of `node`, held by a pod since `since` (epoch seconds);
-    `until` 0 = still. `problem`: the annotations of the Binding did not parse."""
+    """`milli` of each of `devices` on `node`, held by a pod since `since` (epoch seconds).
+
+    `until` 0 = still held. `problem`: why the Binding's annotations do not say which devices it
+    holds.
+    """
 
     pod: str
     uid: str
@@ -44,7 +47,7 @@ class Holding(msgspec.Struct, omit_defaults=True):
 
 
 class DoubleHolding(msgspec.Struct):
-    """At `at`, the pods named held `milli` (more than 1000) of one device together."""
+    """At `at`, these pods together held `milli` (more than 1000) of one device."""
 
     node: str
     device: int
@@ -62,7 +65,7 @@ class DoubleClaim(msgspec.Struct):
 
 
 class Audit:
-    """The record, kept in memory and in the file `audit` of the state directory."""
+    """The record, in memory and in the file `audit` of the state directory."""
 
     def __init__(self, directory: Path, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -77,7 +80,7 @@ class Audit:
         self._lines = 0
 
     def start(self, store: Store) -> None:
-        """Read the record of earlier processes and follow the store from here on."""
+        """Read the record of earlier processes, then follow the store."""
         if self._path.exists():
             os.truncate(self._path, self._load(self._path.read_bytes()))
         self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -91,7 +94,8 @@ class Audit:
         store.listeners.append(self._on_change)
 
     def _load(self, data: bytes) -> int:
-        """Take up the whole lines; returns their length, as a kill may have cut off the last."""
+        """Load all complete lines and return their length; a kill may have cut off the last
+        line."""
         whole = data.rfind(b"\n") + 1
         for line in data[:whole].splitlines():
             self._lines += 1
@@ -179,7 +183,8 @@ class Audit:
             self._rewrite()
 
     def _rewrite(self) -> None:
-        """Leave only what is remembered in the file. A crash leaves the one or the other."""
+        """Rewrite the file with only what is still kept; a crash leaves the old file or the new
+        one."""
         kept = (
             ("double", self.doubles),
             ("claimed-twice", self.double_claims),
@@ -200,7 +205,7 @@ class Audit:
         os.close(self._fd)
 
     def report(self, *, node: str = "", pod: str = "") -> dict[str, Any]:
-        """The record as GET /sim/audit shows it; `node` and `pod` narrow the holdings."""
+        """Return the record as GET /sim/audit shows it; `node` and `pod` filter the holdings."""
         every = (*self.closed, *self.open.values())
         return {
             "double_holdings": self.doubles,
@@ -220,13 +225,13 @@ def _line(kind: str, record: msgspec.Struct) -> bytes:
 def _devices_of(claim: Obj) -> tuple[str, ...]:
     allocation = (claim.get("status") or {}).get("allocation") or {}
     results = (allocation.get("devices") or {}).get("results") or ()
-    # Of one with a share others may have the rest.
+    # Others may have the rest of a shared device.
     alone = (r for r in results if not r.get("adminAccess") and "shareID" not in r)
     return tuple(f"{r['driver']}/{r['pool']}/{r['device']}" for r in alone)
 
 
 def _holding(uid: str, key: str, node: str, pod: Obj, now: float) -> Holding | None:
-    """What a bound pod holds; None for a pod that asks for no GPU."""
+    """Return what a bound pod holds; None if it asks for no GPU."""
     requests = pod_requests(pod["spec"])
     if not requests.get(GPU) and not requests.get(GPU_MILLI):
         return None

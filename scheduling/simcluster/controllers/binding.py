@@ -17,9 +17,9 @@ from scheduling.simcluster.objects.store import Obj
 
 
 def bind(registry: Registry, namespace: str, name: str, body: Obj, *, dry_run: bool) -> None:
-    """POST pods/{name}/binding: sets the node and merges the Binding's annotations, at once.
+    """POST pods/{name}/binding: set the node and merge the Binding's annotations, atomically.
 
-    As the real server, it does not ask whether the node exists or has room.
+    Like the real server, it does not check whether the node exists or has room.
 
     Raises:
         ApiError: 400, 404, 409 (uid, assigned, deleting, gated) or 500 (no usable target).
@@ -55,7 +55,7 @@ def bind(registry: Registry, namespace: str, name: str, body: Obj, *, dry_run: b
 
 
 def _unnamed_failure(causes: Causes) -> ApiError:
-    """kube-apiserver validates a Binding after decoding and reports it as a bare 500."""
+    """Return a bare 500: kube-apiserver validates a Binding after decoding and reports it so."""
     return ApiError(500, "", "; ".join(f"{c['field']}: {c['message']}" for c in causes))
 
 
@@ -77,7 +77,7 @@ def _unbindable(name: str, pod: Obj) -> str:
 
 
 def set_condition(pod: Obj, condition: Obj, now: float) -> None:
-    """Set the condition of that type; its transition time is `now`."""
+    """Set the condition of that type, with `now` as its transition time."""
     conditions = pod["status"].setdefault("conditions", [])
     condition = {
         "type": condition["type"],

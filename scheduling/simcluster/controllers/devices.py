@@ -24,7 +24,7 @@ def refused(why: str) -> Rejection:
 
 
 def indices(text: str) -> tuple[int, ...]:
-    """The device indices of an annotation.
+    """Return the device indices of an annotation.
 
     Raises:
         ValueError: it is not a JSON list of distinct non-negative integers.
@@ -38,7 +38,7 @@ def indices(text: str) -> tuple[int, ...]:
 
 
 def chosen(annotations: Mapping[str, str]) -> tuple[tuple[int, ...], int] | None:
-    """The devices that the Binding names and the milli of each; None when it names none.
+    """Return the devices that the Binding names and the milli of each; None if it names none.
 
     Raises:
         ValueError: an annotation does not parse.
@@ -53,7 +53,7 @@ def chosen(annotations: Mapping[str, str]) -> tuple[tuple[int, ...], int] | None
 
 
 class DeviceManager:
-    """The GPUs of one node. `used[i]` is the milli of device i that running pods hold."""
+    """The GPUs of one node; `used[i]`: the milli of device i that running pods hold."""
 
     __slots__ = ("held", "unhealthy", "used")
 
@@ -70,7 +70,7 @@ class DeviceManager:
     def allocate(
         self, uid: str, requests: Requests, annotations: Mapping[str, Any]
     ) -> Rejection | None:
-        """Give the pod the devices that its Binding names, else the last free healthy ones."""
+        """Give the pod the devices that its Binding names, otherwise the last free healthy ones."""
         whole, milli = requests.get(GPU, 0), requests.get(GPU_MILLI, 0)
         if not whole and not milli:
             return None
@@ -112,8 +112,8 @@ class DeviceManager:
                 f"requested number of devices unavailable for {GPU if whole else GPU_MILLI}. "
                 f"Requested: {count}, Available: {len(good)}"
             )
-        # The fullest first keeps whole devices whole; the last, as who names devices cannot know
-        # of these and names the first that are free as far as it does know.
+        # Fullest first, to keep whole devices whole. Then last first: a scheduler that names
+        # devices does not know of these pods, and names the first ones that it believes free.
         good.sort(key=lambda i: (-self.used[i], -i))
         self._take(uid, tuple(sorted(good[:count])), each)
         return None

@@ -21,14 +21,14 @@ def _healthy(pod: Stored) -> bool:
 
 
 def _scaled(value: int | str, total: int) -> int:
-    """An int-or-percent of `total`, rounded up."""
+    """Return an int-or-percent of `total`, rounded up."""
     if isinstance(value, str):
         return math.ceil(int(value.rstrip("%")) * total / 100)
     return value
 
 
 def _live_status(registry: Registry, budget: Stored) -> dict[str, Any]:
-    """The budget's status as the disruption controller would compute it now."""
+    """Return the budget's status as the disruption controller would compute it now."""
     obj = budget.decode()
     spec = obj["spec"]
     chosen = selector_of(spec.get("selector"))
@@ -60,7 +60,7 @@ _PHASE = list(PODS.selectable).index("status.phase")
 
 
 class DisruptionController:
-    """Keeps the status of every budget true to the pods it selects."""
+    """Keeps the status of every budget up to date with the pods that it selects."""
 
     def __init__(self, registry: Registry, timers: Timers) -> None:
         self._registry = registry
@@ -105,7 +105,8 @@ def evict(registry: Registry, namespace: str, name: str, body: Obj, *, dry_run: 
         _ask_budget(registry, pod)
         if not options.dry_run:
             _mark_disrupted(registry, pod, options)
-            # The mark is a new version: a resourceVersion precondition was checked with it.
+            # The mark makes a new version; a resourceVersion precondition was already checked with
+            # it.
             options = DeleteOptions(options.uid, "", options.grace_s, options.dry_run)
     registry.delete(PODS, namespace, name, options)
 

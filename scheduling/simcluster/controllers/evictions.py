@@ -1,4 +1,4 @@
-"""The taint eviction controller: pods leave a node with a NoExecute taint they do not bear."""
+"""The taint eviction controller: pods leave a node with a NoExecute taint they do not tolerate."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +10,16 @@ from scheduling.simcluster.objects.registry import DeleteOptions, Registry
 from scheduling.simcluster.objects.store import Obj, StoredChange
 from scheduling.simcluster.objects.timers import Timers
 
-# The kubelet sees a pod first: what it refuses is Failed before this controller deletes it.
+# The kubelet acts first: a pod that it refuses is Failed before this controller deletes it.
 REACTION_S = 0.2
 _NODE = list(PODS.selectable).index("spec.nodeName")
 
 
 def tolerated_s(taints: list[dict[str, Any]], spec: Mapping[str, Any]) -> float | None:
-    """Seconds a pod stays beside these NoExecute taints; None = for ever, 0 = not at all."""
+    """Return how many seconds a pod may stay beside these NoExecute taints.
+
+    None = for ever, 0 = not at all.
+    """
     shortest: float | None = None
     for taint in taints:
         matching = list(tolerating(taint, spec))
@@ -32,13 +35,14 @@ def tolerated_s(taints: list[dict[str, Any]], spec: Mapping[str, Any]) -> float 
 
 
 class TaintEvictions:
-    """Watches nodes and pods; every (pod, node taints) pair gets at most one deadline."""
+    """Watches nodes and pods; each pair of a pod and its node's taints gets at most one
+    deadline."""
 
     def __init__(self, registry: Registry, timers: Timers) -> None:
         self._registry = registry
         self._store = registry.store
         self._timers = timers
-        # When a node's present NoExecute taints appeared; nodes without any are absent.
+        # A node's current NoExecute taints, and since when; nodes without any are absent.
         self._tainted: dict[str, tuple[list[dict[str, Any]], float]] = {}
         for node in self._store.objects["nodes"].values():
             self._consider_node(node.name, node.decode())
@@ -77,7 +81,7 @@ class TaintEvictions:
 
     def _evict(self, key: str, uid: str, node: str, since: float) -> None:
         if self._tainted.get(node, (None, None))[1] != since:
-            return  # the taint went or changed: another deadline holds
+            return  # the taint is gone or changed: another deadline applies
         pod = self._store.get("pods", key)
         if pod is None or pod.uid != uid:
             return

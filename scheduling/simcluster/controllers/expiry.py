@@ -1,6 +1,8 @@
-"""What a cluster deletes by itself: events after an hour, as with kube-apiserver's --event-ttl, and
-the oldest of many pods that have ended, as with kube-controller-manager's
---terminated-pod-gc-threshold."""
+"""Objects that a cluster deletes by itself: old events and old ended pods.
+
+Events go after an hour, as with kube-apiserver's --event-ttl. The oldest of many ended pods go, as
+with kube-controller-manager's --terminated-pod-gc-threshold.
+"""
 
 from scheduling.simcluster.objects.kinds import EVENTS, PODS
 from scheduling.simcluster.objects.meta import seconds
@@ -17,7 +19,7 @@ _PHASE = list(PODS.selectable).index("status.phase")
 
 
 class EventExpiry:
-    """Removes events that nobody has written for `EVENT_TTL_S`."""
+    """Deletes events that have not been written for `EVENT_TTL_S`."""
 
     def __init__(self, registry: Registry, timers: Timers) -> None:
         self._registry = registry
@@ -33,14 +35,14 @@ class EventExpiry:
 
 
 def _last_written(event: Obj) -> float:
-    """When the event was created or its series last counted."""
+    """Return when the event was created or its series was last counted."""
     observed = (event.get("series") or {}).get("lastObservedTime")
     created = seconds(event["metadata"]["creationTimestamp"])
     return max(created, seconds(observed)) if observed else created
 
 
 class FinishedPods:
-    """Removes the oldest pods that have ended while there are more than `FINISHED_PODS` of them."""
+    """Deletes the oldest ended pods while there are more than `FINISHED_PODS`."""
 
     def __init__(self, registry: Registry, timers: Timers) -> None:
         self._registry = registry
@@ -48,7 +50,7 @@ class FinishedPods:
         timers.after(COLLECT_S, self.collect)
 
     def collect(self) -> None:
-        # The table has its pods in the order in which they were made.
+        # The table keeps pods in order of creation.
         pods = self._registry.store.objects[PODS.plural].values()
         ended = [pod for pod in pods if pod.fields[_PHASE] in ("Succeeded", "Failed")]
         for pod in ended[: max(0, len(ended) - FINISHED_PODS)]:

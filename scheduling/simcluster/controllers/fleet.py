@@ -1,4 +1,4 @@
-"""From an inventory to Kubernetes nodes with the labels that real clusters carry."""
+"""Turns an inventory into Kubernetes nodes with the labels of real clusters."""
 
 from importlib import resources
 from pathlib import Path
@@ -17,7 +17,7 @@ Obj = dict[str, Any]
 
 
 def load_fleet(source: str) -> Fleet:
-    """The fleet named by `demo`, `paper`, `large`, `openb:FILE.csv` or the path of a YAML file.
+    """Return the fleet named `demo`, `paper`, `large`, `openb:FILE.csv` or by a YAML file's path.
 
     Raises:
         FleetError: the file is missing, unreadable or wrong; names the file and the field.
@@ -47,7 +47,7 @@ def load_fleet(source: str) -> Fleet:
 
 
 def node_object(node: FleetNode, number: int, now: float) -> Obj:
-    """The Node that the kubelet of this machine registers; `number` makes its address."""
+    """Return the Node that this machine's kubelet registers; its address is made from `number`."""
     at = rfc3339(now)
     capacity = {
         "cpu": f"{node.cpu_milli}m",
