@@ -1,8 +1,8 @@
 """Faults on request (`/sim/faults`), which only the embedded cluster has.
 
-A fault either happens once (watches dropped, a restart) or stays until it is used up or
-cleared: node and device faults are cleared by their opposite or by DELETE and survive a
-restart; faults of requests do not.
+A fault happens once (dropped watches, a restart), or lasts until it is used up or cleared. Node and
+device faults are cleared by their opposite or by DELETE, and survive a restart; faults of requests
+do not survive it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Verb = Literal[
 
 
 class Fault(msgspec.Struct, tag_field="fault", forbid_unknown_fields=True, kw_only=True):
-    """What all faults have: an id given by the server."""
+    """A fault; the server assigns its id."""
 
     id: int = 0
 
@@ -65,7 +65,7 @@ class DropWatches(Fault, tag="drop-watches", kw_only=True):
 
 
 class ExpireWatches(Fault, tag="expire-watches", kw_only=True):
-    """End watches with an in-stream 410 and forget the past, so that resuming is 410 too."""
+    """End watches with an in-stream 410 and forget the past, so that resuming gives 410, too."""
 
     resource: str = ""
 
@@ -79,23 +79,23 @@ class RequestFault(Fault, kw_only=True):
 
 
 class TooManyRequests(RequestFault, tag="too-many-requests", kw_only=True):
-    """429 with Retry-After; nothing is done."""
+    """Answer 429 with Retry-After; do nothing."""
 
     retry_after_s: int = 1
 
 
 class LoseReply(RequestFault, tag="lose-reply", kw_only=True):
-    """The request is carried out, then the connection closes without a reply."""
+    """Carry out the request, then close the connection without a reply."""
 
 
 class SlowReplies(RequestFault, tag="slow-replies", kw_only=True):
-    """The reply waits `delay_ms` after the request was carried out."""
+    """Delay the reply by `delay_ms` after carrying out the request."""
 
     delay_ms: int
 
 
 class Restart(Fault, tag="restart", kw_only=True):
-    """All connections close; the server is away for `down_s` and continues from its disk."""
+    """Close all connections; the server is away for `down_s` and continues from its disk."""
 
     down_s: float = 0.0
 
@@ -110,7 +110,7 @@ _Lasting = NodeDown | GpuBad | NicBad
 
 
 def parse_fault(data: bytes) -> AnyFault:
-    """Raises ApiError 400 naming the field and what it must be."""
+    """Parse a fault. Raises ApiError 400 naming the field and what it must be."""
     try:
         body = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
@@ -137,7 +137,7 @@ def parse_fault(data: bytes) -> AnyFault:
 
 
 class FaultsInForce:
-    """The faults in force, and what becomes of each request because of them."""
+    """The faults in force, and their effects on requests."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class FaultsInForce:
 
     # --- setting and clearing -----------------------------------------------------------------
     def apply(self, fault: AnyFault) -> AnyFault:
-        """Let a fault happen; returns it with its id. A restart is the server's business.
+        """Let a fault happen; returns it with its id. The server handles restarts.
 
         Raises:
             ApiError: 404 for an unknown node, 400 for a device that the node does not have.
@@ -217,7 +217,7 @@ class FaultsInForce:
                 )
 
     def _forget_same(self, fault: NodeFault) -> None:
-        """A fault or its opposite replaces an earlier one of the same thing."""
+        """Remove an earlier fault of the same thing: a fault or its opposite replaces it."""
         thing = _thing(fault)
         same = [
             i for i, f in self.active.items() if isinstance(f, NodeFault) and _thing(f) == thing
@@ -229,7 +229,7 @@ class FaultsInForce:
         """End one fault.
 
         Raises:
-            ApiError: 404 when there is none of that id.
+            ApiError: 404 if no fault has that id.
         """
         fault = self.active.get(fault_id)
         if fault is None:
@@ -252,7 +252,7 @@ class FaultsInForce:
 
     # --- requests -----------------------------------------------------------------------------
     def taken(self, verb: str, resource: str) -> list[RequestFault]:
-        """The faults that hit this request; each has one request less to go."""
+        """Return the faults that hit this request, and count it for each of them."""
         if not self.active:
             return []
         hit: list[RequestFault] = [

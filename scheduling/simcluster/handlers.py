@@ -55,12 +55,12 @@ class HandlerReply(NamedTuple):
 
 
 def parse_query(text: str) -> dict[str, str]:
-    """Query parameters; the last of a repeated one wins."""
+    """Return the query parameters; the last of repeated ones wins."""
     return dict(parse_qsl(text, keep_blank_values=True)) if text else {}
 
 
 def verb_of(method: str, target: Target, query: dict[str, str]) -> str:
-    """The API verb of a request, as faults name it.
+    """Return the API verb of a request, as faults name it.
 
     Raises:
         ApiError: 405.

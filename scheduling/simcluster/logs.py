@@ -1,6 +1,6 @@
-"""`pods/log`: the API server's part, which finds the container, and the kubelet's, which reads.
+"""`pods/log`: the API server's part, which finds the container, and the kubelet's, which reads it.
 
-Refusals as kube-apiserver and kubelet word them (`registry/core/pod/strategy.go`,
+Refusals are worded as by kube-apiserver and kubelet (`registry/core/pod/strategy.go`,
 `kubelet_pods.go`).
 """
 
@@ -27,13 +27,13 @@ from scheduling.simcluster.objects.store import Obj, Stored
 from scheduling.simcluster.routing import Target
 
 KUBELET_PORT = 10250
-# Lines written in one go.
+# Lines per write.
 BATCH = 1000
 _OPTIONS = ResourceKind("", "PodLogOptions")
 
 
 class LogPart(NamedTuple):
-    """`since` in seconds since the epoch; None = no limit."""
+    """The requested part of a log. `since`: in seconds since the epoch; None = no limit."""
 
     container: str
     follow: bool
@@ -45,7 +45,8 @@ class LogPart(NamedTuple):
 
 
 def log_options(name: str, query: Mapping[str, str], now: float) -> LogPart:
-    """Raises ApiError 400 for what does not parse, 422 for what may not be."""
+    """Parse the options. Raises ApiError 400 for what does not parse, 422 for what is not
+    allowed."""
     since_s, tail, limit = (_number(query, n) for n in ("sinceSeconds", "tailLines", "limitBytes"))
     since = _moment(query["sinceTime"]) if "sinceTime" in query else None
     causes = []
@@ -92,14 +93,14 @@ def _moment(text: str) -> float:
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:
-    # As apimachinery reads one: whatever is there and does not say no.
+    # As apimachinery parses it: anything present counts as true unless it says no.
     return query.get(name, "false").lower() not in ("false", "0")
 
 
 async def serve_log(
     cluster: EmbeddedCluster, request: web.BaseRequest, target: Target, query: Mapping[str, str]
 ) -> web.StreamResponse:
-    """The log of a container, of one that is followed until it ends.
+    """Serve a container's log, until the container ends if the log is followed.
 
     Raises:
         ApiError: every refusal.
@@ -138,11 +139,11 @@ def _container(pod: Obj, name: str) -> str:
 
 
 def _reach(cluster: EmbeddedCluster, pod: Obj, container: str) -> None:
-    """Raises ApiError where the node is not there, or its kubelet does not answer."""
+    """Raise ApiError if the node does not exist or its kubelet does not answer."""
     node = pod["spec"]["nodeName"]
     agent = cluster.kubelets.nodes.get(node)
     if agent is None or not agent.present:
-        raise not_found(PODS, node)  # so does kube-apiserver call a node that is missing
+        raise not_found(PODS, node)  # kube-apiserver reports a missing node in the same words
     if agent.down:
         meta = pod["metadata"]
         host = f"{agent.address}:{KUBELET_PORT}"
@@ -151,7 +152,7 @@ def _reach(cluster: EmbeddedCluster, pod: Obj, container: str) -> None:
 
 
 def _readable_state(pod: Obj, container: str, *, previous: bool = False) -> Obj:
-    """The state of a container that has begun to run; raises ApiError 400 for any other."""
+    """Return the state of a container that has started; raises ApiError 400 for any other."""
     status, name = pod["status"], pod["metadata"]["name"]
     named = f'container "{container}" in pod "{name}"'
     if previous:
@@ -192,7 +193,7 @@ class _Reading:
         at = self._first(log)
         news = asyncio.Event()
         wakers = self._cluster.store.wakers[PODS.plural]
-        # What happens while lines are written has to be seen after them.
+        # Register first: events during the writing must be noticed after it.
         wakers.add(news.set)
         try:
             while True:
@@ -202,7 +203,7 @@ class _Reading:
                 await self._until(news, log.next_beat)
                 found = self._present()
                 if found is None:
-                    return  # the pod is gone, or its kubelet
+                    return  # the pod or its kubelet is gone
                 log = self._log(found)
         finally:
             wakers.discard(news.set)
@@ -227,7 +228,7 @@ class _Reading:
         return found if agent.present and not agent.down else None
 
     async def _until(self, news: asyncio.Event, beat: float) -> None:
-        """Until the next heartbeat, or until something happens to a pod."""
+        """Wait until the next heartbeat, or until something happens to a pod."""
         loop = asyncio.get_running_loop()
         alarm = loop.call_later(max(0.0, beat - self._cluster.registry.clock()), news.set)
         await news.wait()
@@ -235,7 +236,7 @@ class _Reading:
         alarm.cancel()
 
     async def _write(self, log: PodLog, at: int) -> int:
-        """Write the lines from `at` on; returns the index of the next one."""
+        """Write the lines from `at` on; return the index of the next one."""
         while at < len(log) and self._left != 0:
             lines = log[at : at + BATCH]
             at += len(lines)

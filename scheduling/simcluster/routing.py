@@ -1,4 +1,4 @@
-"""From a path to a resource, and the discovery documents."""
+"""Maps paths to resources, and builds the discovery documents."""
 
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ VERSION = {
 
 
 class Target(NamedTuple):
-    """What a request is about; empty `name` = the collection, empty `namespace` = all."""
+    """The target of a request; empty `name` = the collection, empty `namespace` = all."""
 
     kind: ResourceKind
     namespace: str
@@ -32,7 +32,7 @@ _BY_PATH = {(k.path, k.plural): k for k in KINDS}
 
 
 def route(path: str) -> Target | None:
-    """The resource a path names, or None."""
+    """Return the resource that a path names, or None."""
     if "%" in path:
         path = unquote(path)
     parts = path.strip("/").split("/")
@@ -56,7 +56,7 @@ def route(path: str) -> Target | None:
 
 
 def known_group(path: str) -> bool:
-    """Whether a path lies in a group version that is served."""
+    """Whether a path lies in a served group version."""
     return any(path.startswith(f"{k.path}/") for k in KINDS)
 
 
@@ -95,7 +95,7 @@ def _resources(group: str, version: str) -> list[dict[str, Any]]:
 
 
 def discovery(path: str) -> dict[str, Any] | None:
-    """The discovery document at `path`, or None."""
+    """Return the discovery document at `path`, or None."""
     path = path.rstrip("/")
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}

@@ -20,13 +20,13 @@ from scheduling.simcluster.routing import VERSION, Target, discovery, known_grou
 log = logging.getLogger(__name__)
 
 HEALTH = ("/readyz", "/livez", "/healthz")
-# Requests larger than this are refused, as by kube-apiserver (3 MiB).
+# Larger requests are refused, as by kube-apiserver (3 MiB).
 MAX_BODY = 3 << 20
 _JSON = {"Content-Type": "application/json"}
 
 
 class Server:
-    """Serves one cluster; a restart replaces it by a fresh one from its disk."""
+    """Serves one cluster; a restart replaces the cluster by a new one from its disk."""
 
     def __init__(self, open_cluster: Callable[[], EmbeddedCluster], token: str = "") -> None:
         self._open_cluster = open_cluster
@@ -42,7 +42,7 @@ class Server:
 
     # --- life ---------------------------------------------------------------------------------
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port.
+        """Start listening; return the port.
 
         Raises:
             OSError: the address cannot be used.
@@ -75,9 +75,9 @@ class Server:
                 connection.transport.abort()
 
     async def _restart(self, down_s: float) -> None:
-        """Close everything, come back with what is on the disk."""
-        await asyncio.sleep(0.05)  # lets the reply of the request that asked for it leave
-        # What is closed cannot be closed again: of two restarts the second begins after the first.
+        """Close everything and come back with the state on disk."""
+        await asyncio.sleep(0.05)  # lets the reply to the restart request leave
+        # Nothing can be closed twice: a second restart begins after the first.
         async with self._restarting:
             self._hang_up()
             self.cluster.abandon()
@@ -154,7 +154,7 @@ class Server:
         try:
             reply = handle(cluster, verb, call)
         finally:
-            # A refused request is as slow as a good one; a lost reply is lost either way.
+            # A refused request is delayed like a good one; a lost reply is lost either way.
             if faults:
                 await delay(faults)
         if faults and any(isinstance(f, LoseReply) for f in faults):
@@ -209,7 +209,7 @@ def _too_large() -> ApiError:
 
 
 def _hang_up(request: web.BaseRequest) -> web.StreamResponse:
-    """Close the connection; the client never learns what became of its request."""
+    """Close the connection; the client never learns the outcome of its request."""
     if request.transport:
         request.transport.abort()
     return web.Response(status=503)

@@ -1,7 +1,7 @@
-"""The kubelets of all nodes: they admit bound pods, run them for their time, and end them.
+"""The kubelets of all nodes: they admit bound pods, run them for their time and end them.
 
-One heap of timers serves all pods. What a kubelet decides it writes to the store like any
-other client; it learns of pods and nodes from the store's changes.
+One heap of timers serves all pods. A kubelet writes its decisions to the store like any other
+client, and learns of pods and nodes from the store's changes.
 """
 
 import logging
@@ -25,17 +25,17 @@ from scheduling.simcluster.objects.timers import Timers
 
 log = logging.getLogger(__name__)
 
-# How long pods stay whose node is not there before they are collected (pod garbage collector).
+# How long pods of a missing node stay before they are collected (pod garbage collector).
 ORPHAN_S = 40.0
 _PHASE = list(PODS.selectable).index("status.phase")
 _NODE = list(PODS.selectable).index("spec.nodeName")
 _FINISHED = ("Succeeded", "Failed")
-_AWAITED = storage.STORAGE | {RESOURCE_CLAIMS.table}  # changes by which pods may start
+_AWAITED = storage.STORAGE | {RESOURCE_CLAIMS.table}  # kinds whose changes may let pods start
 
 
 @dataclass(frozen=True)
 class Delays:
-    """How long the simulated containers take to start and to stop, in seconds."""
+    """How many seconds the simulated containers take to start and to stop."""
 
     start_s: float = 0.05
     stop_s: float = 0.1
@@ -63,7 +63,7 @@ class PodRun:
 
 
 class NodeAgent:
-    """One kubelet: the node as it sees it, its devices and its pods by uid."""
+    """One kubelet: its view of the node, its devices, and its pods by uid."""
 
     __slots__ = ("address", "devices", "down", "pods", "present", "view")
 
@@ -85,7 +85,7 @@ class NodeAgent:
         try:
             unhealthy = frozenset(indices(annotations.get(UNHEALTHY_GPUS, "[]")))
         except ValueError:
-            # Somebody wrote nonsense over the kubelet's annotation; what it knew stays true.
+            # Somebody overwrote the kubelet's annotation with nonsense; keep what it knew.
             unhealthy = self.devices.unhealthy
         self.devices.describe(capacity.get(GPU, 0), unhealthy)
         self.present = True
@@ -109,7 +109,7 @@ class NodeAgent:
 
 
 class Kubelets:
-    """Every node's kubelet. `down` nodes neither start nor end anything."""
+    """The kubelets of all nodes. On a node that is `down` nothing starts or ends."""
 
     def __init__(self, registry: Registry, timers: Timers, delays: Delays) -> None:
         self._registry = registry
@@ -117,12 +117,12 @@ class Kubelets:
         self._timers = timers
         self._delays = delays
         self.nodes: dict[str, NodeAgent] = {}
-        self._unmounted: list[PodRun] = []  # they wait for their volumes, or claims
+        self._unmounted: list[PodRun] = []  # waiting for their volumes or claims
         self._restore()
         self._store.listeners.append(self._on_change)
 
     def _restore(self) -> None:
-        """Take up the work where a previous process left it."""
+        """Resume where a previous process stopped."""
         for node in self._store.objects["nodes"].values():
             self._agent(node.name).describe(node, node.decode())
         pods = (p for p in self._store.objects["pods"].values() if p.fields[_NODE])
@@ -131,7 +131,8 @@ class Kubelets:
                 self._resume(pod)
 
     def _take_up(self, agent: NodeAgent) -> None:
-        """A kubelet comes, or comes back: what was due on its node meanwhile was left undone."""
+        """Resume all pods of a node whose kubelet appears again: nothing was done there
+        meanwhile."""
         found = [self._store.get("pods", run.key) for run in agent.pods.values()]
         for run in agent.pods.values():
             agent.release(run)
@@ -144,7 +145,7 @@ class Kubelets:
         try:
             run.stop_s, run.save_s = lifecycle.habits(obj)
         except ValueError as error:
-            # Somebody changed the annotation of a pod that had been admitted.
+            # Somebody changed the annotation after the pod had been admitted.
             log.warning("pod %s: %s; it stops as all do", run.key, error)
         if obj["metadata"].get("deletionTimestamp"):
             self._begin_stop(run, obj)
@@ -155,7 +156,7 @@ class Kubelets:
             annotations = obj["metadata"].get("annotations") or {}
             agent.devices.allocate(run.uid, run.requests, annotations)
             agent.hold(run)
-            # A pod whose status somebody else wrote may have no start time.
+            # If somebody else wrote the status, the pod may have no start time.
             started = obj["status"].get("startTime")
             self._plan_end(run, obj, seconds(started) if started else self._registry.clock())
             self._hear(run, obj)
@@ -216,7 +217,7 @@ class Kubelets:
             self._hear(run, obj)
 
     def _hear(self, run: PodRun, obj: Obj) -> None:
-        """The containers read that they are to save their work, and do it where they know how."""
+        """Let the containers read the warning to save their work; they save it if they can."""
         annotations = obj["metadata"].get("annotations") or {}
         if run.told or lifecycle.CHECKPOINT_BY not in annotations:
             return
@@ -241,7 +242,7 @@ class Kubelets:
 
     # --- what a kubelet does ------------------------------------------------------------------
     def _current(self, run: PodRun) -> tuple[NodeAgent, Obj] | None:
-        """The agent and the pod of a run, when the node works and the pod is still there."""
+        """Return agent and pod of a run, if the node works and the pod still exists."""
         agent = self.nodes[run.node]
         pod = self._store.get("pods", run.key)
         alive = agent.pods.get(run.uid) is run and pod is not None and pod.uid == run.uid
@@ -294,7 +295,7 @@ class Kubelets:
             self._registry.set(PODS, run.key, pod)
 
     def _stop(self, run: PodRun) -> None:
-        """End a deleted pod: its last status, then the object itself."""
+        """End a deleted pod: write its last status, then remove the object."""
         current = self._current(run)
         if current is None:
             return
@@ -317,11 +318,11 @@ class Kubelets:
 
     # --- node failure -------------------------------------------------------------------------
     def take_down(self, name: str) -> None:
-        """The machine is off: its kubelet does nothing until `bring_up`."""
+        """Switch the machine off: its kubelet does nothing until `bring_up`."""
         self._agent(name).down = True
 
     def bring_up(self, name: str) -> None:
-        """The machine boots: what ran on it has died, what was only bound starts."""
+        """Boot the machine: pods that ran there have died; pods that were only bound start."""
         agent = self._agent(name)
         if not agent.down:
             return

@@ -1,4 +1,4 @@
-"""The status a kubelet writes at each step of a pod's life."""
+"""The status that a kubelet writes at each step of a pod's life."""
 
 from scheduling.simcluster.objects.meta import rfc3339
 from scheduling.simcluster.objects.store import Obj
@@ -7,7 +7,7 @@ RUN_SECONDS = "sim.kant.io/run-seconds"
 EXIT_CODE = "sim.kant.io/exit-code"
 STOP_SECONDS = "sim.kant.io/stop-seconds"
 CHECKPOINT_SECONDS = "sim.kant.io/checkpoint-seconds"
-# What a job is told by its scheduler, and what it answers.
+# The scheduler's warning to a job, and the job's answer.
 CHECKPOINT_BY = "kant.io/checkpoint-by"
 CHECKPOINTED_AT = "kant.io/checkpointed-at"
 
@@ -31,7 +31,7 @@ def _with_conditions(status: Obj, conditions: list[Obj]) -> None:
 
 
 def _set_containers(pod: Obj, state: Obj, at: str) -> None:
-    """All containers are in that state; init containers that are no sidecars were done at once."""
+    """Put all containers into a state; plain init containers (no sidecars) are done at once."""
     done = _terminated(0, "Completed", at, at)
     spec, status = pod["spec"], pod["status"]
     status["containerStatuses"] = [_container(pod, c, state) for c in spec["containers"]]
@@ -82,7 +82,7 @@ def set_running(pod: Obj, now: float, address: str) -> None:
 
 
 def set_finished(pod: Obj, now: float, exit_code: int, reason: str = "") -> None:
-    """The containers ended: Succeeded for exit code 0, else Failed."""
+    """End the containers: Succeeded for exit code 0, otherwise Failed."""
     at = rfc3339(now)
     status = pod["status"]
     good = exit_code == 0
@@ -102,7 +102,7 @@ def set_finished(pod: Obj, now: float, exit_code: int, reason: str = "") -> None
 
 
 def set_rejected(pod: Obj, now: float, reason: str, message: str) -> None:
-    """The kubelet refused the pod; it never ran."""
+    """Mark the pod as refused by the kubelet; it never ran."""
     status = pod["status"]
     status["phase"] = "Failed"
     status["reason"] = reason
@@ -111,7 +111,7 @@ def set_rejected(pod: Obj, now: float, reason: str, message: str) -> None:
 
 
 def run_time(pod: Obj) -> tuple[float | None, int]:
-    """Seconds the containers run (None = until deleted) and their exit code.
+    """Return how many seconds the containers run (None = until deleted), and their exit code.
 
     Raises:
         ValueError: an annotation is not a usable number.
@@ -125,8 +125,9 @@ def run_time(pod: Obj) -> tuple[float | None, int]:
 
 
 def habits(pod: Obj) -> tuple[float | None, float | None]:
-    """Seconds in which the containers stop (None = as long as all do), and in which they save
-    their work when they are told to (None = they do not).
+    """Return the seconds in which the containers stop, and in which they save their work.
+
+    None = they stop like all others, and do not save their work when warned.
 
     Raises:
         ValueError: an annotation is not a usable number.

@@ -25,7 +25,7 @@ def _save(registry: Registry, obj: Obj) -> None:
 
 
 def mark_unreachable(registry: Registry, name: str) -> None:
-    """The node stopped reporting: Ready becomes Unknown and the unreachable taints appear."""
+    """Mark the node as silent: Ready becomes Unknown and the unreachable taints appear."""
     obj = registry.stored(NODES, "", name).decode()
     at = rfc3339(registry.clock())
     for condition in obj["status"].get("conditions") or ():
@@ -59,7 +59,8 @@ def mark_reachable(registry: Registry, name: str) -> None:
 
 
 def set_gpu_health(registry: Registry, name: str, gpu: int, *, healthy: bool) -> None:
-    """The device plugin reports one GPU: allocatable follows, the annotation names it."""
+    """Report one GPU as the device plugin does: update allocatable and name it in the
+    annotation."""
     obj = registry.stored(NODES, "", name).decode()
     unhealthy = _set_unhealthy(obj, UNHEALTHY_GPUS, gpu, healthy=healthy)
     usable = amounts(obj["status"]["capacity"])[GPU] - unhealthy
@@ -76,7 +77,7 @@ def set_nic_health(registry: Registry, name: str, nic: int, *, healthy: bool) ->
 
 
 def _set_unhealthy(obj: Obj, annotation: str, index: int, *, healthy: bool) -> int:
-    """Returns how many are unhealthy now."""
+    """Mark one device; return how many are unhealthy now."""
     annotations = obj["metadata"].setdefault("annotations", {})
     current = set(indices(annotations.get(annotation, "[]")))
     current = current - {index} if healthy else current | {index}
@@ -88,7 +89,7 @@ def _set_unhealthy(obj: Obj, annotation: str, index: int, *, healthy: bool) -> i
 
 
 def device_counts(obj: Obj) -> tuple[int, int]:
-    """How many GPUs and NICs a node has."""
+    """Return how many GPUs and NICs a node has."""
     capacity = amounts((obj.get("status") or {}).get("capacity"))
     nics = (obj["metadata"].get("annotations") or {}).get("kant.io/nics", "0")
     return capacity.get(GPU, 0), int(nics) if nics.isdigit() else 0

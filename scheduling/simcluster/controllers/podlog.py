@@ -1,4 +1,4 @@
-"""What a simulated container prints: computed from its pod and the pod's times, never stored."""
+"""The output of a simulated container: computed from its pod and the pod's times, never stored."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -20,17 +20,17 @@ NICS_ANNOTATION = "kant.io/nics"
 
 
 class LogLine(NamedTuple):
-    """`at` in seconds since the epoch."""
+    """A line of a log; `at` in seconds since the epoch."""
 
     at: float
     text: str
 
 
 class PodLog(Sequence[LogLine]):
-    """The lines of one container until `now`, the oldest first: what it started with, a heartbeat
-    every HEARTBEAT_S, and its exit code.
+    """The lines of one container until `now`, oldest first.
 
-    `state` is the container's in the pod's status, which has begun to run or has ended.
+    They are what it printed at its start, a heartbeat every HEARTBEAT_S, and its exit code. `state`
+    is the container's state in the pod's status; it has to be running or terminated.
     """
 
     def __init__(self, pod: Obj, container: str, state: Obj, now: float) -> None:
@@ -40,7 +40,7 @@ class PodLog(Sequence[LogLine]):
         self._until = seconds(end["finishedAt"]) if end else now
         self._head = _beginning(pod, container)
         self._beats = max(0, int((self._until - self._started) // HEARTBEAT_S))
-        # A machine that went down took the last words of its containers with it.
+        # When a machine goes down, its containers print no last words.
         self._last = (
             [f"ended with exit code {end['exitCode']}"]
             if end and end["reason"] != "ContainerStatusUnknown"
@@ -107,5 +107,5 @@ def _listed(text: str) -> str:
 
 
 def stamp(at: float) -> str:
-    """RFC 3339 with nanoseconds, as a kubelet writes it before a line."""
+    """Return RFC 3339 with nanoseconds, as a kubelet writes it before a line."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S.%f}000Z"

@@ -1,6 +1,6 @@
 """What a kubelet checks again before it runs a pod (pkg/kubelet/lifecycle/predicate.go).
 
-Not checked here, as on a real node: NoSchedule taints, cordons, affinity between pods.
+Like a real kubelet, this one does not check NoSchedule taints, cordons, or affinity between pods.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ class Rejection:
 
 @dataclass
 class KubeletView:
-    """What the kubelet of one node knows: its object, and what its running pods use."""
+    """What the kubelet of one node knows: its node object, and what its running pods use."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class KubeletView:
 
 
 def admit(spec: Mapping[str, Any], requests: Requests, node: KubeletView) -> Rejection | None:
-    """None when the pod may run; else the first failing check, in the kubelet's order."""
+    """Return None if the pod may run, otherwise the first failing check, in the kubelet's order."""
     return (
         _check_node_name(spec, node)
         or _check_affinity(spec, node)
@@ -72,9 +72,11 @@ def _failed(reason: str, why: str) -> Rejection:
 
 
 def known_requests(pod: Mapping[str, Any], allocatable: Requests) -> Requests:
-    """What the pod asks for without what it has by a claim, and without extended resources that the
-    node does not know at all: a kubelet drops those and runs the pod without them
-    (`removeMissingExtendedResources`)."""
+    """Return the pod's requests that count on the node.
+
+    Without what a claim provides, and without extended resources that the node does not know: a
+    kubelet drops those and runs the pod without them (`removeMissingExtendedResources`).
+    """
     by_claim = pod["status"].get("extendedResourceClaimStatus") or {}
     had = {each["resourceName"] for each in by_claim.get("requestMappings") or ()}
     requests = pod_requests(pod["spec"])
@@ -124,7 +126,7 @@ def _matches(requirement: Mapping[str, Any], have: str | None) -> bool:
 
 
 def host_ports(spec: Mapping[str, Any]) -> set[HostPort]:
-    """Of the containers that run as long as the pod."""
+    """Return the host ports of the containers that run as long as the pod."""
     sidecars = (c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
     return {
         (port.get("hostIP") or ANY_ADDRESS, port.get("protocol") or "TCP", port["hostPort"])
@@ -155,7 +157,7 @@ def tolerated(taint: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
 
 
 def tolerating(taint: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """The tolerations of a pod that match a taint."""
+    """Yield the tolerations of a pod that match a taint."""
     for toleration in spec.get("tolerations") or ():
         effect, key = toleration.get("effect"), toleration.get("key")
         if effect and effect != taint.get("effect"):

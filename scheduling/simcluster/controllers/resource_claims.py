@@ -1,8 +1,8 @@
-"""Claims of pods for devices: the controller that makes and frees them, and what a kubelet needs.
+"""Device claims of pods: the controller that makes and frees them, and what a kubelet needs.
 
-It stands for the resourceclaim controller of kube-controller-manager. A claim is made of its
-template when the pod comes; it is not for a pod any more that has ended or is gone, and loses its
-devices with the last one; with the pod that owns it it goes.
+It stands for kube-controller-manager's resourceclaim controller. A claim is made from its template
+when the pod appears. Pods that have ended or are gone lose their reservation; without reservations
+the claim loses its devices. It is deleted with the pod that owns it.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ _PHASE = list(PODS.selectable).index("status.phase")
 
 
 def names_of(pod: Obj) -> Iterator[str | None]:
-    """The names of the claims of a pod; None for one that is not made yet."""
+    """Yield the names of a pod's claims; None for one not made yet."""
     made = {
         each["name"]: each.get("resourceClaimName")
         for each in pod["status"].get("resourceClaimStatuses") or ()
     }
     for each in pod["spec"].get("resourceClaims") or ():
         yield each.get("resourceClaimName") or made.get(each["name"])
-    # What it asks for by names of resources a claim may have that its scheduler has made.
+    # The pod's scheduler may have made a claim for resources requested by name.
     if extended := pod["status"].get("extendedResourceClaimStatus"):
         yield extended.get("resourceClaimName")
 
@@ -46,7 +46,7 @@ def _is_ready(store: Store, meta: Obj, name: str | None) -> bool:
 
 
 class ResourceClaimController:
-    """What it has to do it finds in the store, so that a start takes up what the last left."""
+    """Finds its work in the store, so that a new process continues where the last one stopped."""
 
     def __init__(self, registry: Registry, timers: Timers) -> None:
         self._registry = registry
@@ -62,7 +62,7 @@ class ResourceClaimController:
             self._wake()
 
     def refresh(self) -> None:
-        """Look at every pod that names claims, and at every claim."""
+        """Check every pod that names claims, and every claim."""
         live: set[str] = set()
         if not self._store.objects[RESOURCE_CLAIMS.table] and not self._has_templates:
             return
@@ -80,7 +80,7 @@ class ResourceClaimController:
         return bool(self._store.objects[RESOURCE_CLAIM_TEMPLATES.table])
 
     def _make(self, key: str, pod: Obj) -> None:
-        """The claims of its templates that are not made yet."""
+        """Make the claims from a pod's templates that do not exist yet."""
         meta, status = pod["metadata"], pod["status"]
         told = list(status.get("resourceClaimStatuses") or ())
         known = {each["name"] for each in told}

@@ -1,9 +1,9 @@
 """Volumes: the controller that binds and makes them, and what a kubelet can mount.
 
 It stands for the persistent volume controller, the ephemeral volume controller, and the provisioner
-`sim.kant.io/disk` of storage classes. Parameters of such a class: `topologyKey`, a label of nodes:
-a volume is for the nodes with the value of the one it was made for; without it for all nodes.
-`failOn`: names of nodes, with commas between, for which no volume can be made.
+`sim.kant.io/disk` of storage classes. Parameters of such a class: `topologyKey`, a node label: a
+volume is for nodes with the same value as the node that it was made for; without it, for all nodes.
+`failOn`: comma-separated names of nodes for which no volume can be made.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,13 +20,13 @@ from scheduling.simcluster.objects.timers import Timers
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 PROVISIONER = "sim.kant.io/disk"
-DELAY_S = 0.1  # until a volume is made, or a claim bound
+DELAY_S = 0.1  # seconds until a volume is made or a claim bound
 STORAGE = frozenset({"persistentvolumeclaims", "persistentvolumes", "storageclasses"})
 
 
 # --- what pods mount --------------------------------------------------------------------------
 def claims_of(pod: Obj) -> Iterator[str]:
-    """The names of the claims that a pod mounts."""
+    """Yield the names of the claims that a pod mounts."""
     for volume in pod["spec"].get("volumes") or ():
         if "persistentVolumeClaim" in volume:
             yield volume["persistentVolumeClaim"]["claimName"]
@@ -35,7 +35,7 @@ def claims_of(pod: Obj) -> Iterator[str]:
 
 
 def can_be_mounted(store: Store, pod: Obj, node: KubeletView) -> bool:
-    """Whether all claims of the pod are bound to volumes that are for the node."""
+    """Whether all claims of the pod are bound to volumes that the node can mount."""
     namespace = pod["metadata"]["namespace"]
     return all(_is_for(store, f"{namespace}/{name}", node) for name in claims_of(pod))
 
@@ -54,8 +54,10 @@ def _is_for(store: Store, claim: str, node: KubeletView) -> bool:
 
 # --- the controller ---------------------------------------------------------------------------
 class StorageController:
-    """Brings claims and volumes together. What it has to do it finds in the store, so that a start
-    takes up what the last process left."""
+    """Brings claims and volumes together.
+
+    It finds its work in the store, so that a new process continues where the last one stopped.
+    """
 
     def __init__(self, registry: Registry, timers: Timers) -> None:
         self._registry = registry
@@ -75,7 +77,7 @@ class StorageController:
             self._timers.after(0, act, obj)
 
     def refresh(self) -> None:
-        """Look at every claim that is not bound, or whose volume is gone."""
+        """Check every claim that is not bound, or whose volume is gone."""
         for volume in list(self._store.objects[VOLUMES.plural].values()):
             obj = volume.decode()
             if obj["status"].get("phase") == "Pending" and not obj["spec"].get("claimRef"):
@@ -100,8 +102,10 @@ class StorageController:
             self._bind(key, claim, volume)
 
     def _for_it(self, claim: Obj) -> Obj | None:
-        """The volume that the claim names, or that names the claim; of those of no class the
-        smallest that does."""
+        """Return the volume that the claim names, or that names the claim.
+
+        For a claim without a class: the smallest volume without a class that fits.
+        """
         named = claim["spec"].get("volumeName")
         free = [v.decode() for v in self._store.objects[VOLUMES.plural].values()]
         free = [v for v in free if _is_free_for(v, claim)]
@@ -113,7 +117,7 @@ class StorageController:
         return min(mine, key=_size, default=None)
 
     def _made(self, key: str, claim: Obj, of: Obj | None) -> Obj | None:
-        """A new volume, where its class is to make one now."""
+        """Make a volume if the claim's class is to make one now."""
         if of is None or of["provisioner"] != PROVISIONER or claim["spec"].get("volumeName"):
             return None
         notes = claim["metadata"].get("annotations") or {}
@@ -124,7 +128,7 @@ class StorageController:
         label = parameters.get("topologyKey", "")
         value = self._value(label, node) if label else ""
         if (label and value is None) or (node and node in parameters.get("failOn", "").split(",")):
-            # By this a provisioner says that it cannot make a volume there.
+            # This is how a provisioner says that it cannot make a volume there.
             claim["metadata"]["annotations"] = {
                 k: v for k, v in notes.items() if k != SELECTED_NODE
             }
@@ -156,7 +160,7 @@ class StorageController:
         self._registry.set(CLAIMS, key, claim)
 
     def _release(self, claim: Obj) -> None:
-        """The claim is gone: its volume goes with it, or is kept for somebody to look at."""
+        """Release a deleted claim's volume: delete it, or keep it for somebody to look at."""
         name = claim["spec"].get("volumeName") or ""
         volume = self._volume(name)
         if volume is None or (volume["spec"].get("claimRef") or {}).get("uid") != _uid(claim):
@@ -212,7 +216,8 @@ class StorageController:
         return ""
 
     def _value(self, label: str, node: str) -> str | None:
-        """The label of that node; of any, where a volume is made before a node is selected."""
+        """Return the node's label; that of any node if the volume is made before one is
+        selected."""
         nodes = self._store.objects["nodes"]
         names: Iterable[str] = [node] if node else sorted(nodes)
         labels = (nodes[name].labels.get(label) for name in names if name in nodes)
@@ -242,7 +247,7 @@ def _ref(claim: Obj) -> dict[str, str]:
 
 
 def _is_free_for(volume: Obj, claim: Obj) -> bool:
-    """Whether no other claim has it, or is to have it."""
+    """Whether no other claim has the volume or is meant to get it."""
     ref, meta = volume["spec"].get("claimRef"), claim["metadata"]
     if not ref:
         return bool(volume["status"].get("phase") == "Available")

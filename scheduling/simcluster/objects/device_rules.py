@@ -1,4 +1,4 @@
-"""Rules of claims for devices (resource.k8s.io/v1): what their status may say."""
+"""Rules of device claims (resource.k8s.io/v1): what their status may say."""
 
 from scheduling.simcluster.objects.meta import Causes, Obj
 from scheduling.simcluster.objects.status import forbidden_field, invalid_value
@@ -13,7 +13,7 @@ def claim_changes(new: Obj, old: Obj) -> Causes:
 
 
 def drop_given_back(new: Obj, old: Obj) -> None:
-    """What drivers have said of devices goes with them."""
+    """Remove the device statuses of drivers together with the devices."""
     now = new.get("status") or {}
     gone = _named(old.get("status") or {}) - _named(now)
     if gone and now.get("devices"):
@@ -23,7 +23,7 @@ def drop_given_back(new: Obj, old: Obj) -> None:
 
 
 def _named(status: Obj) -> set[tuple[str, ...]]:
-    """The devices that a claim has."""
+    """Return the devices that a claim has."""
     found = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
     return set(map(_name_of, found))
 
@@ -33,7 +33,7 @@ def _name_of(device: Obj) -> tuple[str, ...]:
 
 
 def status_changes(new: Obj, old: Obj) -> Causes:
-    """A claim is allocated once, and is reserved for pods only then."""
+    """Check a status: a claim is allocated once, and can be reserved only while it is allocated."""
     now, before = new.get("status") or {}, old.get("status") or {}
     allocation, consumers = now.get("allocation"), now.get("reservedFor") or []
     causes: Causes = []

@@ -1,9 +1,9 @@
 """Objects on disk: a snapshot and the changes since, both as framed records.
 
-A record is a header line `<plural> <key> <rv> <length>` and `length` bytes of JSON (0 = the
-object was deleted), each ended by a newline. Every change is handed to the kernel before its
-request is answered, so objects survive kill -9; a record cut off by the kill is dropped, its
-request was never answered.
+A record is a header line `<plural> <key> <rv> <length>` and `length` bytes of JSON (0 = the object
+was deleted), each ended by a newline. Every change is handed to the kernel before its request is
+answered, so objects survive kill -9. A record cut off by the kill is dropped: its request was never
+answered.
 """
 
 import os
@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# The journal is rewritten when it has grown to this and to twice the snapshot.
+# The journal is rewritten once it exceeds this and twice the snapshot.
 MIN_COMPACTION_BYTES = 64 << 20
 
 
 class Record(NamedTuple):
-    """`body` is empty when the object was deleted at `rv`."""
+    """A record; `body` is empty if the object was deleted at `rv`."""
 
     plural: str
     key: str
@@ -37,9 +37,9 @@ class Journal:
         self.last_rv = 0
 
     def recover(self) -> Iterator[Record]:
-        """Every record on disk in order; then the journal is open for writing.
+        """Yield every record on disk in order; then the journal is open for writing.
 
-        `last_rv` is the greatest resourceVersion ever given out, also of deletions.
+        `last_rv` is then the greatest resourceVersion ever given out, also for deletions.
         """
         if self._snapshot.exists():
             data = self._snapshot.read_bytes()
@@ -70,7 +70,7 @@ class Journal:
     def _write(self, record: bytes) -> None:
         written = os.write(self._fd, record)
         if written != len(record):
-            # A half record would hide every later one from recovery.
+            # A half record would hide all later ones from recovery.
             os.ftruncate(self._fd, self._size)
             raise OSError(f"{self._changes}: only {written} of {len(record)} bytes written")
         self._size += written
@@ -79,9 +79,9 @@ class Journal:
         return self._size > MIN_COMPACTION_BYTES and self._size > 2 * self._snapshot_size
 
     def compact(self, rv: int, records: Iterable[Record]) -> None:
-        """Replace both files by a snapshot of `records`, the present at `rv`.
+        """Replace both files by a snapshot of `records`, the current state at `rv`.
 
-        A crash between the two steps is harmless: changes up to `rv` are skipped on recovery.
+        A crash between the two steps is harmless: recovery skips changes up to `rv`.
         """
         draft = self._snapshot.with_suffix(".tmp")
         with draft.open("wb") as out:
@@ -105,7 +105,7 @@ class Journal:
 
 
 def _records(data: bytes) -> tuple[list[Record], int]:
-    """The whole records in `data` and the number of bytes they take."""
+    """Return the complete records in `data` and the number of bytes that they take."""
     out: list[Record] = []
     at = 0
     while True:

@@ -9,12 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """One resource. `selectable` are the field paths a fieldSelector may name, besides
-    metadata.name and metadata.namespace, with the value of an absent field.
+    """One resource kind.
 
-    `create_on_update`: a PUT to an absent object creates it. `unconditional_update`: a PUT
-    without resourceVersion is accepted. `defined`: as if by a CustomResourceDefinition, whose
-    plural others may have too.
+    `selectable`: field paths that a fieldSelector may name besides metadata.name and
+    metadata.namespace, with the value of an absent field. `create_on_update`: a PUT to an absent
+    object creates it. `unconditional_update`: a PUT without resourceVersion is accepted. `defined`:
+    as if by a CustomResourceDefinition; other groups may use the same plural.
     """
 
     plural: str
@@ -31,12 +31,12 @@ class ResourceKind:
 
     @cached_property
     def table(self) -> str:
-        """Under which name its objects are stored."""
+        """The name under which its objects are stored."""
         return self.qualified if self.defined else self.plural
 
     @cached_property
     def paths(self) -> tuple[tuple[str, str, str], ...]:
-        """(outer field, inner field or "", default) of every selectable field."""
+        """(outer field, inner field or "", default) of each selectable field."""
         return tuple((*p.partition(".")[::2], d) for p, d in self.selectable.items())
 
     @property
@@ -45,12 +45,12 @@ class ResourceKind:
 
     @cached_property
     def qualified(self) -> str:
-        """The resource with its group, as messages name it: `leases.coordination.k8s.io`."""
+        """The resource with its group, as in messages: `leases.coordination.k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @cached_property
     def prefix(self) -> bytes:
-        """What stands before the stored fields of every single object on the wire."""
+        """What precedes the stored fields of a single object on the wire."""
         return f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",'.encode()
 
     @property
@@ -88,7 +88,7 @@ EVENTS = ResourceKind(
         "reason": "", "reportingComponent": "", "source.component": "", "type": "",
     },
 )  # fmt: skip
-# The same objects as EVENTS in the other shape; stored as core/v1.
+# The same objects as EVENTS in the newer shape; stored as core/v1.
 EVENTS_V1 = ResourceKind(
     "events", "Event", group="events.k8s.io", short_names=("ev",), create_on_update=True,
     selectable=EVENTS.selectable,
@@ -118,12 +118,12 @@ STORAGE_CLASSES = ResourceKind(
     short_names=("sc",),
 )  # fmt: skip
 
-# Owners and groups of pods (`kube.workloads`): whoever makes their pods tells of them here, and
-# nobody makes pods of them.
+# Owners and groups of pods (`kube.workloads`): clients that make the pods also create these; no
+# controller makes pods from them.
 OWNERS: tuple[ResourceKind, ...] = tuple(
     ResourceKind(
         f"{kind.lower()}s", kind, group=group, version=version, defined=True,
-        # The definition of Volcano's has none.
+        # Volcano's CRD has no status subresource.
         subresources=("status",) if kind == "PodGroup" and "volcano" not in group else (),
     )
     for group, version, kinds in (
@@ -142,7 +142,7 @@ OWNERS: tuple[ResourceKind, ...] = tuple(
     for kind in kinds
 )  # fmt: skip
 
-# Which nodes autoscalers are asked for; nothing here is an autoscaler.
+# Requests to autoscalers for nodes; there is no autoscaler here.
 PROVISIONING: tuple[ResourceKind, ...] = (
     ResourceKind("podtemplates", "PodTemplate", defined=True),
     ResourceKind(
@@ -151,7 +151,7 @@ PROVISIONING: tuple[ResourceKind, ...] = (
     ),
 )  # fmt: skip
 
-# What drivers of volumes tell of nodes and of themselves; nothing here is such a driver.
+# What CSI drivers publish about nodes and themselves; there is no such driver here.
 CSI: tuple[ResourceKind, ...] = tuple(
     ResourceKind(
         f"{kind.lower().removesuffix('y')}{'ies' if kind.endswith('y') else 's'}",
@@ -179,12 +179,12 @@ DEVICE_TAINT_RULES = ResourceKind(
     "devicetaintrules", "DeviceTaintRule", group=_DEVICES, version="v1beta2", namespaced=False,
     defined=True,
 )  # fmt: skip
-# What drivers of devices tell, and claims for devices; the drivers themselves are not here.
+# What device drivers publish, and claims for devices; there are no such drivers here.
 DEVICES = (
     RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_TAINT_RULES,
 )  # fmt: skip
 
-# By which other schedulers know the network; who uses them is not here.
+# Objects by which other schedulers know the network; those schedulers are not here.
 NETWORK: tuple[ResourceKind, ...] = tuple(
     ResourceKind(
         kind[0], kind[1], group=group, version=version, namespaced=False, defined=True,
@@ -213,12 +213,12 @@ GROUPS: tuple[tuple[str, str], ...] = tuple(
 
 
 def storage_kind(table: str) -> ResourceKind:
-    """The kind in whose shape objects of `table` are stored."""
+    """Return the kind in whose shape the objects of `table` are stored."""
     return next(k for k in KINDS if k.table == table)
 
 
 def field_values(kind: ResourceKind, obj: Mapping[str, Any]) -> tuple[str, ...]:
-    """The values of the selectable fields as selectors compare them: interned strings.
+    """Return the selectable fields' values as selectors compare them: interned strings.
 
     Equal values repeat in a hundred thousand objects and are kept once.
     """

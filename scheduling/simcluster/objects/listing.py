@@ -27,7 +27,7 @@ class Continue(msgspec.Struct):
 
 
 def selection(kind: ResourceKind, query: dict[str, str]) -> Match | None:
-    """The predicate of labelSelector and fieldSelector; None = everything."""
+    """Return the predicate of labelSelector and fieldSelector; None = everything."""
     return combined(
         label_selector(query.get("labelSelector", ""))
         + field_selector(kind, query.get("fieldSelector", ""))
@@ -35,19 +35,19 @@ def selection(kind: ResourceKind, query: dict[str, str]) -> Match | None:
 
 
 def wire_body(kind: ResourceKind, stored: Stored) -> bytes:
-    """The fields of an object in the shape of `kind`, without kind and apiVersion."""
+    """Return an object's fields in the shape of `kind`, without kind and apiVersion."""
     if kind is EVENTS_V1:
         return msgspec.json.encode(rules.from_stored(kind, stored.decode()))
     return stored.body
 
 
 def wire_object(kind: ResourceKind, body: bytes) -> bytes:
-    """A single object on the wire."""
+    """Return a single object as sent on the wire."""
     return kind.prefix + body[1:]
 
 
 def number(query: dict[str, str], name: str) -> int:
-    """A whole number of the query, 0 when absent or negative."""
+    """Return a whole number of the query; 0 if absent or negative."""
     text = query.get(name) or "0"
     if not text.removeprefix("-").isdecimal():
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
@@ -55,10 +55,10 @@ def number(query: dict[str, str], name: str) -> int:
 
 
 def version(query: dict[str, str]) -> int:
-    """The resourceVersion of the query, 0 when absent.
+    """Return the resourceVersion of the query; 0 if absent.
 
     Raises:
-        ApiError: 400 when it is not one.
+        ApiError: 400 if it is invalid.
     """
     text = query.get("resourceVersion") or "0"
     if not text.isdecimal():
@@ -97,7 +97,7 @@ def too_large(wanted: int, current: int) -> ApiError:
 
 
 def list_objects(store: Store, kind: ResourceKind, namespace: str, query: dict[str, str]) -> bytes:
-    """The body of a list reply.
+    """Return the body of a list reply.
 
     Raises:
         ApiError: 400 for a bad parameter, 410 for an expired page, 504 for a future version.

@@ -26,7 +26,7 @@ _SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a
 _LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 _QUALIFIED = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 _VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
-# The alphabet of generated names: no vowels, nothing that reads like another sign.
+# The alphabet of generated names: no vowels, no characters that look alike.
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 SUBDOMAIN_RULE = (
@@ -53,7 +53,7 @@ _KEY_RULE = (
 
 
 def rfc3339(at: float) -> str:
-    """Time in whole seconds, as Kubernetes writes metav1.Time."""
+    """Return a time in whole seconds, as Kubernetes writes metav1.Time."""
     return _second(int(at))
 
 
@@ -63,12 +63,12 @@ def _second(at: int) -> str:
 
 
 def seconds(text: str) -> float:
-    """Seconds since the epoch of an RFC 3339 time."""
+    """Return an RFC 3339 time in seconds since the epoch."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def decode_body(data: bytes, kind: ResourceKind) -> Obj:
-    """Raises ApiError 400 for what is not one JSON object."""
+    """Decode a body. Raises ApiError 400 if it is not a single JSON object."""
     try:
         obj = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
@@ -89,7 +89,7 @@ def _go_words(error: str) -> str:
 
 
 def strip_type(kind: ResourceKind, obj: Obj) -> Obj:
-    """Check kind and apiVersion of a body and take them off."""
+    """Check kind and apiVersion of a body and remove them."""
     named = obj.pop("kind", "") or kind.kind
     version = obj.pop("apiVersion", "") or kind.api_version
     if named != kind.kind or version != kind.api_version:
@@ -127,7 +127,7 @@ def label_causes(labels: dict[str, str], field: str) -> Causes:
 
 @lru_cache(maxsize=4096)
 def _good_label(key: str, value: str) -> bool:
-    # The same few labels come with every pod of a job.
+    # All pods of a job have the same few labels.
     return valid_key(key) and len(value) <= 63 and _VALUE.match(value) is not None
 
 
@@ -141,7 +141,7 @@ def valid_key(key: str) -> bool:
 
 
 def meta_causes(kind: ResourceKind, meta: Obj) -> Causes:
-    """Field errors of name, labels and annotations."""
+    """Return the field errors of name, labels and annotations."""
     causes = name_causes(meta["name"], label=kind.plural in ("namespaces", "services"))
     causes += label_causes(meta.get("labels") or {}, "metadata.labels")
     annotations = meta.get("annotations") or {}
@@ -160,10 +160,10 @@ def meta_causes(kind: ResourceKind, meta: Obj) -> Causes:
 
 
 def new_meta(kind: ResourceKind, obj: Obj, namespace: str, now: float) -> Obj:
-    """Metadata of an object about to be created: name, uid, times; what clients may not set goes.
+    """Return the metadata of a new object: name, uid, times; without what clients may not set.
 
     Raises:
-        ApiError: 400 for a foreign namespace, 422 without a name.
+        ApiError: 400 for a wrong namespace, 422 without a name.
     """
     given = obj.get("metadata") or {}
     if given.get("resourceVersion"):
@@ -193,10 +193,12 @@ def new_meta(kind: ResourceKind, obj: Obj, namespace: str, now: float) -> Obj:
 
 
 def kept_meta(kind: ResourceKind, new: Obj, old: Obj) -> Obj:
-    """Metadata after an update: clients change labels, annotations, owners and finalizers only.
+    """Return the metadata after an update, in which clients may change only some fields.
+
+    Those are labels, annotations, owners and finalizers.
 
     Raises:
-        ApiError: 422 when the update would change the name.
+        ApiError: 400 for another name or namespace, 422 for a new finalizer during deletion.
     """
     given = new.get("metadata") or {}
     meta: Obj = dict(old)

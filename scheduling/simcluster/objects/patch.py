@@ -1,8 +1,8 @@
 """The four PATCH types on a decoded object. Every function returns a new object.
 
-Strategic merge follows the merge keys of the served kinds (the `patchStrategy` tags of
-k8s.io/api); server-side apply is approximated by it: fields are merged and owned by nobody, so
-a field that an applier no longer names stays.
+Strategic merge follows the merge keys of the served kinds (the `patchStrategy` tags of k8s.io/api).
+Server-side apply is approximated by it: fields are merged without recording owners, so a field that
+an applier no longer names stays.
 """
 
 import copy
@@ -18,7 +18,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
-# Lists merged by a key, by the last names of their path; None merges a list of primitives.
+# Lists merged by a key, by the last two names of their path; None merges a list of primitives.
 _MERGE_KEYS: dict[tuple[str, ...], str | None] = {
     ("metadata", "ownerReferences"): "uid",
     ("metadata", "finalizers"): None,
@@ -46,7 +46,8 @@ _MERGE_KEYS: dict[tuple[str, ...], str | None] = {
 
 
 def _unprocessable() -> ApiError:
-    """How the API server refuses a JSON patch that cannot be applied, whatever the reason."""
+    """Return the API server's refusal of a JSON patch that cannot be applied, whatever the
+    reason."""
     message = "the server rejected our request due to an error in our request"
     return ApiError(422, "Invalid", message, {})
 
@@ -66,7 +67,8 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 # --- strategic merge ------------------------------------------------------------------------
 def strategic_patch(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
-    """Raises ApiError 400 for an unknown directive, 500 for an element without its merge key."""
+    """Apply the patch. Raises ApiError 400 for an unknown directive, 500 for a missing merge
+    key."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     directive = patch.get("$patch")
@@ -82,7 +84,7 @@ def strategic_patch(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
             field = name.partition("/")[2]
             out[field] = [v for v in out.get(field) or () if v not in value]
         elif name.startswith("$"):
-            continue  # $patch and $retainKeys are done; $setElementOrder only hints at order
+            continue  # $patch, $retainKeys: done above; $setElementOrder: order only
         elif value is None:
             out.pop(name, None)
         elif isinstance(value, list):
@@ -116,7 +118,8 @@ def _merge_list(current: list[Any], patch: list[Any], path: tuple[str, ...]) -> 
 
 # --- RFC 6902 -------------------------------------------------------------------------------
 def json_patch(target: Obj, operations: Any) -> Obj:
-    """Raises ApiError 400 for a malformed operation, 422 for one that cannot be applied."""
+    """Apply the patch. Raises ApiError 400 for a malformed operation, 422 for an inapplicable
+    one."""
     if not isinstance(operations, list):
         raise bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type "

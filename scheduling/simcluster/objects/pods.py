@@ -96,7 +96,7 @@ def _default_container(container: Obj) -> None:
 
 
 def _resolve_priority(name: str, spec: Obj, store: Store) -> None:
-    """The Priority admission plugin: value and preemption policy of the named or default class."""
+    """Act as the Priority admission plugin: set value and preemption policy by the pod's class."""
     wanted = spec.get("priorityClassName")
     classes = store.objects["priorityclasses"]
     if wanted:
@@ -124,7 +124,7 @@ def _resolve_priority(name: str, spec: Obj, store: Store) -> None:
 
 
 def _add_default_tolerations(spec: Obj) -> None:
-    """The DefaultTolerationSeconds admission plugin: five minutes on a lost node."""
+    """Act as the DefaultTolerationSeconds admission plugin: five minutes on a lost node."""
     tolerations = list(spec.get("tolerations") or ())
     for key in _GONE_NODE:
         covered = any(
@@ -232,7 +232,8 @@ def _container_causes(container: Obj, at: str) -> Causes:
 
 @lru_cache(maxsize=4096)
 def _amount_problems(resource: str, text: str) -> tuple[tuple[str, str], ...]:
-    """(refused value, why) of one amount; the same few amounts come with every pod."""
+    """Return (refused value, reason) for one amount; cached, as all pods use the same few
+    amounts."""
     value = parse(text)
     if "/" not in resource and resource not in _STANDARD and not resource.startswith("hugepages-"):
         return (
@@ -267,7 +268,10 @@ def _toleration_causes(toleration: Obj, at: str) -> Causes:
 
 # --- update ---------------------------------------------------------------------------------
 def prepare_update(new: Obj, old: Obj) -> None:
-    """Raises ApiError 422 when something immutable changes. The status stays the old one."""
+    """Prepare an update; its status stays the old one.
+
+    Raises ApiError 422 if something immutable changes.
+    """
     name = old["metadata"]["name"]
     spec, before = new.get("spec") or {}, old["spec"]
     new["spec"], new["status"] = spec, old["status"]
@@ -300,12 +304,12 @@ def prepare_update(new: Obj, old: Obj) -> None:
     if spec != before:
         new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
     if had and not gates:
-        # The apiserver leaves the condition to the scheduler, which says Unschedulable or binds.
+        # The API server leaves the condition to the scheduler, which sets Unschedulable or binds.
         spec.pop("schedulingGates", None)
 
 
 def _frozen(spec: Obj, *, gated: bool) -> Obj:
-    """The part of a spec that an update may not change."""
+    """Return the part of a spec that an update may not change."""
     out: dict[str, Any] = {
         k: v
         for k, v in spec.items()

@@ -1,4 +1,4 @@
-"""Kubernetes quantities, and what a pod asks of its node."""
+"""Kubernetes quantities, and what a pod requests of its node."""
 
 import math
 import re
@@ -23,7 +23,7 @@ Requests = dict[str, int]
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Decimal:
-    """The value of a quantity such as "100m", "2Gi", "1e3"; capped at int64's maximum.
+    """Return the value of a quantity such as "100m", "2Gi", "1e3"; capped at int64's maximum.
 
     Raises:
         ValueError: it is not a quantity.
@@ -48,7 +48,7 @@ _DECIMAL = ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k"), (0, "
 
 @lru_cache(maxsize=65536)
 def canonical(text: str) -> str:
-    """A quantity as the API server writes it back: "1000m" is "1", "2048Mi" is "2Gi".
+    """Return a quantity as the API server writes it back: "1000m" is "1", "2048Mi" is "2Gi".
 
     Raises:
         ValueError: it is not a quantity.
@@ -81,7 +81,7 @@ def canonicalize(resources: dict[str, Any] | None) -> None:
 
 @lru_cache(maxsize=65536)
 def amount(resource: str, text: str | float) -> int:
-    """A resource amount in its base unit: milli-CPU for cpu, else whole units, rounded up."""
+    """Return an amount in its base unit: milli-CPU for cpu, otherwise whole units, rounded up."""
     value = parse(str(text))
     if resource == "cpu":
         value *= 1000
@@ -93,13 +93,15 @@ def amounts(resources: Mapping[str, str | float] | None) -> Requests:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether only whole, not overcommitted units of the resource may be asked for."""
+    """Whether only whole units of the resource, without overcommitment, may be requested."""
     return "/" in resource and "kubernetes.io/" not in resource
 
 
 def pod_requests(spec: Mapping[str, Any]) -> Requests:
-    """What a pod takes of a node: the larger of its init phase and its containers together,
-    restartable init containers counted with both, plus overhead (component-helpers resource).
+    """Return what a pod takes of a node, plus overhead (component-helpers resource).
+
+    It is the larger of its init phase and all its containers together; restartable init containers
+    count in both.
     """
     total: Requests = {}
     for c in spec.get("containers") or ():

@@ -60,7 +60,7 @@ class DeleteOptions:
 
 
 def delete_options(body: Obj, query: dict[str, str]) -> DeleteOptions:
-    """DeleteOptions from a body and the query, the query winning.
+    """Return DeleteOptions from a body and the query; the query wins.
 
     Raises:
         ApiError: 400 for fields of a wrong type, 422 for a wrong dryRun value.
@@ -78,14 +78,14 @@ def delete_options(body: Obj, query: dict[str, str]) -> DeleteOptions:
 
 
 def is_dry_run(value: str, options: str) -> bool:
-    """Whether `dryRun` asks for a dry run; `options` is the kind that its refusal names."""
+    """Whether `dryRun` asks for a dry run; `options`: the kind that a refusal names."""
     if value not in ("", "All"):
         raise invalid_options(options, [not_supported("dryRun", [value], ("All",))])
     return value == "All"
 
 
 class Registry:
-    """The verbs on single objects of all kinds, on one store."""
+    """The verbs on single objects of all kinds, in one store."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
@@ -144,7 +144,7 @@ class Registry:
         subresource: str = "",
         dry_run: bool = False,
     ) -> tuple[Obj, bool]:
-        """PUT. Returns the object and whether it was created by it."""
+        """PUT an object. Return it and whether it was created."""
         shapes.check(kind, obj)
         key = key_of(kind, namespace, name)
         found = self.store.get(kind.table, key)
@@ -172,7 +172,7 @@ class Registry:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Obj:
-        """PATCH: `change` gets the object in the shape of `kind`, without kind and apiVersion."""
+        """PATCH an object; `change` gets it in the shape of `kind`, without kind and apiVersion."""
         found = self.stored(kind, namespace, name)
         before = rules.from_stored(kind, found.decode())
         after = change(before)
@@ -222,12 +222,12 @@ class Registry:
             raise conflict(kind, found.name, MODIFIED)
 
     def set(self, kind: ResourceKind, key: str, obj: Obj) -> None:
-        """Commit what a controller of the cluster itself decided; no rules apply."""
+        """Commit a decision of the cluster's own controllers; no rules apply."""
         self.store.put(kind.table, key, obj)
 
     # --- delete -----------------------------------------------------------------------------
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: DeleteOptions) -> Obj:
-        """Delete now, or mark for deletion where a grace period, a finalizer or content waits."""
+        """Delete now, or mark for deletion while a grace period, a finalizer or content remains."""
         found = self.stored(kind, namespace, name)
         self.check_delete(kind, found, options)
         obj = found.decode()
@@ -261,7 +261,7 @@ class Registry:
                 )
 
     def _delete_pod(self, found: Stored, obj: Obj, options: DeleteOptions) -> Obj:
-        """A pod on a node lingers for its grace period; the kubelet then deletes it for good."""
+        """Delete a pod; on a node it stays for its grace period, and the kubelet removes it."""
         meta, spec = obj["metadata"], obj["spec"]
         grace = options.grace_s
         if grace is None:
@@ -278,7 +278,7 @@ class Registry:
         meta["deletionGracePeriodSeconds"] = grace
         if not before:
             meta["generation"] = meta.get("generation", 1) + 1
-        # Also a pod that goes at once is first marked: watchers see both changes.
+        # Mark even a pod that goes at once: watchers see both changes.
         self._commit(PODS, found.key, obj, dry_run=options.dry_run)
         if grace == 0 and not meta.get("finalizers"):
             self._remove(PODS, found.key, obj, dry_run=options.dry_run)
@@ -287,7 +287,7 @@ class Registry:
     def delete_collection(
         self, kind: ResourceKind, namespace: str, match: Match | None, options: DeleteOptions
     ) -> list[Obj]:
-        """Delete what matches; returns the objects as they were."""
+        """Delete what matches; return the objects as they were."""
         listed = [o for o in self.store.sorted(kind.table, namespace) if match is None or match(o)]
         for o in listed:
             self.delete(kind, o.namespace, o.name, options)
@@ -317,7 +317,7 @@ class Registry:
         self.finish_namespace(namespace)
 
     def finish_namespace(self, namespace: str) -> None:
-        """Remove a terminating namespace once nothing is left in it."""
+        """Remove a terminating namespace once it is empty."""
         found = self.store.get("namespaces", namespace)
         if found and found.fields[0] == "Terminating" and not self._has_content(namespace):
             self.store.remove("namespaces", namespace, found.decode())
@@ -341,5 +341,5 @@ def key_of(kind: ResourceKind, namespace: str, name: str) -> str:
 
 
 def _metadata_first(obj: dict[str, Any]) -> Obj:
-    """The order in which objects are written: metadata, then the rest as it came."""
+    """Return the object in the order in which it is written: metadata first."""
     return {"metadata": obj["metadata"], **{k: v for k, v in obj.items() if k != "metadata"}}

@@ -1,4 +1,4 @@
-"""Rules of every kind but pods on create and update; and events in their two shapes."""
+"""Rules of all kinds except pods on create and update, and the two shapes of events."""
 
 from collections.abc import Callable
 from typing import Any
@@ -54,7 +54,7 @@ def prepare_update(kind: ResourceKind, new: Obj, old: Obj) -> None:
 
 
 def prepare_status_update(kind: ResourceKind, new: Obj, old: Obj) -> None:
-    """A write to the status subresource changes no spec."""
+    """Prepare a write to the status subresource, which must not change the spec."""
     _keep(new, old, "spec")
     null_times(new.get("status") or {}, _CONDITION_TIMES[kind.kind])
     if kind.kind == "Node":
@@ -65,7 +65,7 @@ def prepare_status_update(kind: ResourceKind, new: Obj, old: Obj) -> None:
         raise invalid(kind, old["metadata"]["name"], causes)
 
 
-# Times of conditions that the API server writes as null when they are not given.
+# Times of conditions that the API server writes as null if they are not given.
 _CONDITION_TIMES: dict[str, tuple[str, ...]] = {
     "Node": ("lastHeartbeatTime", "lastTransitionTime"),
     "Pod": ("lastProbeTime", "lastTransitionTime"),
@@ -295,7 +295,7 @@ SYSTEM_PRIORITY_CLASSES = {
 
 
 def _event_causes(kind: ResourceKind, obj: Obj) -> Causes:
-    """`obj` in the stored shape (core/v1); messages name the fields of `kind`."""
+    """Check an event in the stored shape (core/v1); messages name the fields of `kind`."""
     newer = kind is EVENTS_V1
     causes: Causes = []
     regarding = obj.get("involvedObject") or {}
@@ -324,7 +324,7 @@ def _event_causes(kind: ResourceKind, obj: Obj) -> Causes:
 
 
 def _service_causes(obj: Obj) -> Causes:
-    """Nothing here has an address, so that none can be given to a Service."""
+    """Allow only headless Services: nothing here has an address to give to a Service."""
     spec = obj.get("spec") or {}
     causes = label_causes(spec.get("selector") or {}, "spec.selector")
     if spec.get("clusterIP") != "None" or spec.get("type") != "ClusterIP":
@@ -334,7 +334,7 @@ def _service_causes(obj: Obj) -> Causes:
 
 
 def _event_changes(new: Obj, old: Obj) -> Causes:
-    """Through events.k8s.io/v1 only the series and the metadata of an event change."""
+    """Allow only changes of series and metadata, as events.k8s.io/v1 does."""
     return [
         invalid_value(field, new.get(field), "field is immutable")
         for field in ("involvedObject", "reason", "message", "type", "eventTime", "action",
@@ -375,18 +375,18 @@ _RESTORED = {new: old for old, new in _RENAMED.items()}
 
 
 def to_stored(kind: ResourceKind, obj: Obj) -> Obj:
-    """An object of `kind` in the shape it is stored in."""
+    """Return an object of `kind` in the shape in which it is stored."""
     return _renamed(obj, _RESTORED) if kind is EVENTS_V1 else obj
 
 
 def from_stored(kind: ResourceKind, obj: Obj) -> Obj:
-    """A stored object in the shape of `kind`."""
+    """Return a stored object in the shape of `kind`."""
     if kind is not EVENTS_V1:
         return obj
     out = _renamed(obj, _RENAMED)
     for field in ("reportingController", "reportingInstance"):
         if not out.get(field):
-            out.pop(field, None)  # core/v1 writes these empty, events.k8s.io/v1 leaves them out
+            out.pop(field, None)  # core/v1 writes empty ones, events.k8s.io/v1 leaves them out
     return out
 
 

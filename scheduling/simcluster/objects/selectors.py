@@ -72,16 +72,16 @@ def _requirement(text: str) -> Match:
 
 
 def label_selector(text: str) -> list[Match]:
-    """The requirements of a labelSelector parameter; all must hold.
+    """Return the requirements of a labelSelector parameter; all must hold.
 
     Raises:
-        ApiError: 400 when it does not parse.
+        ApiError: 400 if it does not parse.
     """
     return [_requirement(part) for part in _split(text)] if text.strip() else []
 
 
 def selector_of(spec: dict[str, object] | None) -> Match:
-    """A LabelSelector object (matchLabels, matchExpressions) as one predicate.
+    """Return a LabelSelector object (matchLabels, matchExpressions) as one predicate.
 
     None selects nothing, an empty selector everything (policy/v1).
     """
@@ -127,10 +127,10 @@ def _unknown_field(path: str) -> ApiError:
 
 
 def field_selector(kind: ResourceKind, text: str) -> list[Match]:
-    """The requirements of a fieldSelector parameter; all must hold.
+    """Return the requirements of a fieldSelector parameter; all must hold.
 
     Raises:
-        ApiError: 400 for a field the kind does not index.
+        ApiError: 400 for a field that the kind does not index.
     """
     if not text.strip():
         return []
@@ -138,7 +138,7 @@ def field_selector(kind: ResourceKind, text: str) -> list[Match]:
 
 
 def combined(matches: list[Match]) -> Match | None:
-    """One predicate of all; None when everything matches."""
+    """Return one predicate of all; None if everything matches."""
     if not matches:
         return None
     if len(matches) == 1:

@@ -1,7 +1,7 @@
 """The types of the fields that the embedded cluster reads, per kind.
 
-An object whose fields have other types is refused with 400 as kube-apiserver does; fields not
-named here are stored as they come.
+An object with fields of other types is refused with 400, as by kube-apiserver; fields not named
+here are stored as they come.
 """
 
 from collections.abc import Iterator
@@ -319,7 +319,7 @@ def check(kind: ResourceKind, obj: dict[str, Any]) -> None:
     """Check the types of an object and write its quantities in canonical form.
 
     Raises:
-        ApiError: 400 naming the field whose type is wrong.
+        ApiError: 400 naming the field with the wrong type.
     """
     try:
         msgspec.convert(obj, Defined if kind.defined else _SHAPES[kind.kind])

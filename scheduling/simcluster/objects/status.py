@@ -33,7 +33,7 @@ class ApiError(Exception):
 def status_object(
     code: int, message: str, reason: str = "", details: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A `Status` object; a `reason` is what clients tell failures apart by."""
+    """Return a `Status` object; clients tell failures apart by `reason`."""
     out: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -74,7 +74,7 @@ def already_exists(kind: ResourceKind, name: str) -> ApiError:
 
 
 def conflict(kind: ResourceKind, name: str, cause: str, resource: str | None = None) -> ApiError:
-    """`resource` overrides what the message names, e.g. "pods/binding"."""
+    """Return a 409; `resource` overrides what the message names, e.g. "pods/binding"."""
     named = resource or kind.qualified
     return ApiError(
         409,
@@ -92,7 +92,7 @@ MODIFIED = (
 def precondition_failed(
     kind: ResourceKind, key: str, name: str, field: str, want: str, have: str
 ) -> ApiError:
-    """The storage layer's refusal when a precondition of a write does not hold."""
+    """Return the storage layer's refusal of a write whose precondition does not hold."""
     cause = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{key}, "
         f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {field} in precondition: "
@@ -102,7 +102,7 @@ def precondition_failed(
 
 
 def cause(reason: str, field: str, message: str) -> dict[str, str]:
-    """One field error. `message` as validation words it, e.g. "Required value"."""
+    """Return one field error; `message` as validation words it, e.g. "Required value"."""
     return {"reason": reason, "message": message, "field": field}
 
 
@@ -130,7 +130,7 @@ def forbidden_field(field: str, detail: str) -> dict[str, str]:
 
 
 def invalid(kind: ResourceKind, name: str, causes: Sequence[dict[str, str]]) -> ApiError:
-    """422: `causes` are field errors made by the functions above; at least one."""
+    """Return a 422; `causes`: at least one field error, made by the functions above."""
     texts = [f"{c['field']}: {c['message']}" for c in causes]
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     shown = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
@@ -143,12 +143,12 @@ def invalid(kind: ResourceKind, name: str, causes: Sequence[dict[str, str]]) -> 
 
 
 def invalid_options(options: str, causes: Sequence[dict[str, str]]) -> ApiError:
-    """422 for parameters of a request; `options` as in CreateOptions."""
+    """Return a 422 for parameters of a request; `options` as in CreateOptions."""
     return invalid(ResourceKind("", options, group="meta.k8s.io"), "", causes)
 
 
 def rejected_patch(why: str) -> ApiError:
-    """422 for a patch whose result is not an object of the kind."""
+    """Return a 422 for a patch whose result is not an object of the kind."""
     causes = [cause("FieldValueInvalid", "patch", f"Invalid value: {why}")]
     message = f' "" is invalid: patch: Invalid value: {why}'
     return ApiError(422, "Invalid", message, {"causes": causes})

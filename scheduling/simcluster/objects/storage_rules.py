@@ -13,7 +13,7 @@ from scheduling.simcluster.objects.status import (
 
 _MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 _BINDING = ("Immediate", "WaitForFirstConsumer")
-# What a volume has beside its one source.
+# Fields of a volume besides its single source.
 _BESIDE_SOURCE = frozenset(
     {
         *("accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity"),
@@ -64,7 +64,7 @@ def volume_causes(obj: Obj) -> Causes:
         causes.append(required("spec.capacity"))
         causes.append(not_supported("spec.capacity", given, ("storage",)))
     sources = [name for name in sorted(spec.keys() - _BESIDE_SOURCE) if spec[name] is not None]
-    sources.sort(key=lambda name: name == "csi")  # the last that the API server looks for
+    sources.sort(key=lambda name: name == "csi")  # the API server checks it last
     if not sources:
         causes.append(required("spec", "must specify a volume type"))
     causes += [

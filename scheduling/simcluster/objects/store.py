@@ -1,9 +1,8 @@
 """The objects of the cluster, one order of changes, and the recent past for watches.
 
-An object is kept as its encoded JSON without kind and apiVersion (those differ by version and
-are put before it on the wire), plus the few values that selectors compare: a hundred thousand
-pods stay small, and a list is a join of bytes. The resourceVersion is one counter for all
-kinds, as in etcd.
+An object is kept as encoded JSON without kind and apiVersion (these differ by version and are put
+before it on the wire), plus the few values that selectors compare. So a hundred thousand pods stay
+small, and a list is a join of bytes. As in etcd, the resourceVersion is one counter for all kinds.
 """
 
 import sys
@@ -17,9 +16,9 @@ import msgspec
 from scheduling.simcluster.objects.journal import Journal, Record
 from scheduling.simcluster.objects.kinds import STORED, ResourceKind, field_values, storage_kind
 
-# Changes remembered per kind; a watch from further back answers 410 (the watch cache window).
+# Changes kept per kind; a watch that resumes from before them gets 410 (the watch cache window).
 HISTORY = 20_000
-# Lists in progress (limit/continue) that are remembered, oldest forgotten first.
+# Lists in progress (limit/continue) that are kept; the oldest is forgotten first.
 SNAPSHOTS = 16
 
 Obj = dict[str, Any]
@@ -42,13 +41,13 @@ class Stored:
         self.body = body
 
     def decode(self) -> Obj:
-        """The object as a fresh dictionary, without kind and apiVersion."""
+        """Return the object as a new dictionary, without kind and apiVersion."""
         out: Obj = msgspec.json.decode(self.body)
         return out
 
 
 class StoredChange(NamedTuple):
-    """A committed change: `new` is the object after it (its last state when deleted)."""
+    """A committed change; `new`: the object after it (its last state if deleted)."""
 
     type: str
     new: Stored
@@ -59,8 +58,11 @@ Listener = Callable[[str, StoredChange, Obj], None]
 
 
 class History:
-    """The recent changes of one kind. `start` is the index of `changes[0]` since the beginning;
-    `complete_since`: every change with a greater resourceVersion is still here."""
+    """The recent changes of one kind.
+
+    `start`: the index of `changes[0]`, counted from the very first change. `complete_since`: all
+    changes with a greater resourceVersion are still here.
+    """
 
     __slots__ = ("changes", "complete_since", "rvs", "start")
 
@@ -89,7 +91,7 @@ class History:
             self.start += cut
 
     def position_after(self, rv: int) -> int:
-        """Index of the first change later than `rv`."""
+        """Return the index of the first change later than `rv`."""
         return self.start + bisect_right(self.rvs, rv)
 
 
@@ -125,7 +127,7 @@ class Store:
     def put(self, plural: str, key: str, obj: Obj) -> Stored:
         """Commit `obj` (no kind, no apiVersion) as the newest version of `key`.
 
-        Sets metadata.resourceVersion in `obj`. On disk before it returns.
+        Sets metadata.resourceVersion in `obj`. It is on disk before this returns.
         """
         old = self.objects[plural].get(key)
         new = self._encode(plural, key, obj)
@@ -135,7 +137,7 @@ class Store:
         return new
 
     def remove(self, plural: str, key: str, obj: Obj) -> Stored:
-        """Delete `key`; `obj` is its final state. Returns that state as watches see it."""
+        """Delete `key`; `obj` is its final state. Return that state as watches see it."""
         old = self.objects[plural][key]
         new = self._encode(plural, key, obj)
         self._journal.delete(plural, key, new.rv)
@@ -158,12 +160,12 @@ class Store:
             self.compact()
 
     def skip_version(self) -> int:
-        """Count on without a change: every version given out so far becomes the past."""
+        """Advance the version without a change, so that all earlier versions are in the past."""
         self.rv += 1
         return self.rv
 
     def compact(self) -> None:
-        """Rewrite what is on disk as one snapshot of the present."""
+        """Rewrite the disk as one snapshot of the current state."""
         self._journal.compact(
             self.rv,
             (
@@ -174,13 +176,13 @@ class Store:
         )
 
     def sorted(self, plural: str, namespace: str = "") -> list[Stored]:
-        """All objects of a kind in the order of their keys."""
+        """Return all objects of a kind, ordered by key."""
         table = self.objects[plural]
         out = [table[key] for key in sorted(table)]
         return [o for o in out if o.namespace == namespace] if namespace else out
 
     def snapshot(self, plural: str) -> list[Stored]:
-        """The present of a kind, remembered so that later pages of the list agree with it."""
+        """Return the current objects of a kind, kept so that later pages of a list agree."""
         objects = self.sorted(plural)
         self.snapshots[(plural, self.rv)] = objects
         if len(self.snapshots) > SNAPSHOTS:

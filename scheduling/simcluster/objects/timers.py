@@ -11,7 +11,7 @@ BATCH = 200
 
 
 class Timers:
-    """Callbacks by due time (seconds since the epoch, as `clock` tells it)."""
+    """Callbacks by due time (seconds since the epoch, by `clock`)."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -30,7 +30,7 @@ class Timers:
         self.at(self._clock() + delay_s, callback, *args)
 
     def soon(self, delay_s: float, act: Callable[[], None]) -> Callable[[], None]:
-        """A call that has `act` done after the delay, once for all calls that come meanwhile."""
+        """Return a function that runs `act` after the delay, once for all calls in between."""
         waits = False
 
         def run() -> None:
@@ -47,7 +47,7 @@ class Timers:
         return wake
 
     def run_due(self, limit: int | None = None) -> int:
-        """Run what is due, at most `limit`; returns how many ran."""
+        """Run callbacks that are due, at most `limit`; return how many ran."""
         now = self._clock()
         done = 0
         while self._heap and self._heap[0][0] <= now and done != limit:
@@ -57,7 +57,7 @@ class Timers:
         return done
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on callbacks run by themselves on `loop`."""
+        """Run callbacks on `loop` by themselves from now on."""
         self._loop = loop
         self._arm()
 

@@ -16,16 +16,16 @@ from scheduling.simcluster.objects.status import ApiError, forbidden_field, inva
 from scheduling.simcluster.objects.store import Store, Stored, StoredChange
 
 BOOKMARK_S = 10.0
-# Changes written in one go.
+# Changes per write.
 CHUNK = 256
-# A reader that takes longer than this for one chunk while this many changes wait is dropped.
+# A reader that takes longer than this for one chunk, with this many changes waiting, is dropped.
 SLOW_S = 3.0
 SLOW_BACKLOG = 500
 
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """What a watch request asks for; `resource_version` None = start with what is there now."""
+    """A watch request; `resource_version` None = start with the current objects."""
 
     match: Match | None
     namespace: str
@@ -36,7 +36,7 @@ class WatchOptions:
 
 
 def watch_options(kind: ResourceKind, namespace: str, query: dict[str, str]) -> WatchOptions:
-    """Raises ApiError 400 or 422 for parameters that contradict each other."""
+    """Parse the options. Raises ApiError 400 or 422 for contradictory parameters."""
     initial = query.get("sendInitialEvents", "") in ("true", "1")
     matching = query.get("resourceVersionMatch", "")
     if matching and "sendInitialEvents" not in query:
@@ -151,7 +151,7 @@ class Watch:
         self._writing_since = 0.0
 
     def _collect(self) -> bytes:
-        """The next changes as lines; empty when there is nothing new."""
+        """Return the next changes as lines; empty if there are none."""
         history = self._history
         while self._position < history.end:
             if self._position < history.start:
@@ -172,7 +172,7 @@ class Watch:
         return options.match is None or options.match(stored)
 
     def _translated(self, change: StoredChange) -> bytes:
-        """A change as this watch sees it: an object may enter or leave its selection."""
+        """Return a change as this watch sees it: an object may enter or leave its selection."""
         new, old = change.new, change.old
         was = old is not None and self._wanted(old)
         if change.type == "DELETED":
@@ -208,7 +208,7 @@ def _error(error: ApiError) -> bytes:
 
 
 class Watches:
-    """All open watches, so that faults and the check for slow readers find them."""
+    """All open watches, so that faults and the check for slow readers can find them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -228,14 +228,14 @@ class Watches:
         return len(self._open)
 
     def drop(self, resource: str = "") -> int:
-        """Cut the watches of a resource (all when empty); returns how many."""
+        """Cut the watches of a resource ("" = all); return how many."""
         chosen = [w for w in self._open if not resource or w.kind.plural == resource]
         for watch in chosen:
             watch.drop()
         return len(chosen)
 
     def expire(self, resource: str = "") -> int:
-        """End watches with 410 and forget the past, so that resuming answers 410 too."""
+        """End watches with 410 and forget the past, so that resuming gives 410, too."""
         for plural, history in self._store.history.items():
             if not resource or plural == resource:
                 history.forget(0)
