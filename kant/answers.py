@@ -1,4 +1,5 @@
-"""Answers that nobody takes: a client that is there and reads nothing would keep them for ever."""
+"""Ends answers that nobody reads: a connected client that reads nothing would keep them for
+ever."""
 
 import asyncio
 import logging
@@ -8,13 +9,16 @@ from kant.bodies import App, Message, Receive, Send
 
 log = logging.getLogger(__name__)
 
-# Of a part of an answer, beyond what the system keeps for a connection.
+# For one part of an answer, beyond what the system buffers for a connection.
 TAKEN_WITHIN_S = 120.0
 
 
 class TakenAnswers:
-    """An ASGI application that gives an answer up, as if its client had gone, where a part of it is
-    not taken within TAKEN_WITHIN_S. The parts of an answer may be as far apart as `app` likes."""
+    """An ASGI application that gives up answers that are not read.
+
+    If a part of an answer is not taken within TAKEN_WITHIN_S, the answer ends as if the client had
+    gone. The time between parts is up to `app`.
+    """
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -30,7 +34,7 @@ class TakenAnswers:
                     scope["path"][:200],
                     TAKEN_WITHIN_S,
                 )
-                # As Django hears of it where the client goes while it is answered.
+                # Django gets the same when a client leaves during an answer.
                 raise asyncio.CancelledError from None
 
         await self._app(scope, receive, taken if scope["type"] == "http" else send)

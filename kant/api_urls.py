@@ -9,6 +9,6 @@ urlpatterns = [
     path("", include("tenants.api.urls")),
     path("", include("metrics.api.urls")),
     path("", include("webhooks.api.urls")),
-    # Last: an address that does not exist answers a problem document, not a page.
+    # Last: an address that does not exist is answered with a problem document, not a page.
     re_path(r"", not_found),
 ]

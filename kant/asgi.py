@@ -18,14 +18,15 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 
 def _bounded() -> Callable[..., Awaitable[None]]:
     django.setup(set_prefix=False)
-    # They need Django, which is set up above.
+    # These imports need Django, which was set up above.
     from django.urls import get_resolver
 
     from kant.answers import TakenAnswers
     from kant.bodies import BoundedBodies
     from kant.handler import Handler
 
-    # All views, before a server listens: the first requests would wait for them, some for too long.
+    # Load all views before the server listens: the first requests would wait for them, some too
+    # long.
     assert get_resolver().url_patterns
     return TakenAnswers(BoundedBodies(Handler()))
 
@@ -44,7 +45,7 @@ async def application(
 ) -> None:
     global _is_bounded
     if not _is_bounded:
-        # Here a server has its handlers of signals in place, whether it knows lifespans or not.
+        # By now the server has installed its signal handlers, whether it knows lifespans or not.
         _is_bounded = True
         ending.on(signal.SIGTERM)
     if scope["type"] != "lifespan":
@@ -59,10 +60,12 @@ async def application(
 
 
 def _end_streams_by_signal() -> None:
-    """A server waits for all answers before it tells of its shutdown, and the log of a container
-    that runs has no end, nor has the change feed of a page: both are told by what tells the
-    server."""
-    # Their models need Django, which is set up above.
+    """End endless answers when the server is told to stop.
+
+    A server waits for all answers before it announces its shutdown, but the log of a running
+    container, and the change feed of a page, never end. So the server's signal ends them, too.
+    """
+    # Their models need Django, which was set up above.
     from scheduling.pages.feed import feed
     from scheduling.queries.pod_logs import stop_reading
 

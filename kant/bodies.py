@@ -1,4 +1,4 @@
-"""What a request may bring, before anything of it is read or anybody is asked who sends it."""
+"""Limits on requests, checked before anything is read or the sender is identified."""
 
 import asyncio
 import json
@@ -16,28 +16,30 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
-# Who has no token and no session signs in, or asks for a token: a name and a password.
+# Without token or session, people only sign in or request a token: a name and a password.
 MOST_ANONYMOUS = 64 * 1024
 # Path and query; longer than any filter of a page or of REST.
 MOST_ADDRESS = 16 * 1024
-# A client that is still sending does not read an answer; for so long it is listened to.
+# A client that is still sending does not read an answer, so go on receiving for this long.
 LINGER_S = 1.0
-PAUSE_S = 60.0  # of a body that is on its way
+PAUSE_S = 60.0  # between two parts of a body
 
 
 class TooLarge(Exception):
-    """More came than the request may bring."""
+    """More arrived than the request may contain."""
 
 
 class TooSlow(Exception):
-    """The next part of the body did not come in time."""
+    """The next part of the body did not arrive in time."""
 
 
 class BoundedBodies:
-    """An ASGI application that answers 413 to bodies of more than DATA_UPLOAD_MAX_MEMORY_SIZE
-    bytes, 64 KiB where nobody is named, 408 to those that pause for longer than PAUSE_S, and 414 to
-    addresses of more than 16 KiB, instead of `app`. What is too large is not kept, in memory or on
-    disk."""
+    """An ASGI application that refuses oversized or stalled requests instead of calling `app`.
+
+    It answers 413 to bodies of more than DATA_UPLOAD_MAX_MEMORY_SIZE bytes (64 KiB without token or
+    session), 408 to bodies that pause for longer than PAUSE_S, and 414 to addresses of more than 16
+    KiB. Oversized bodies are not kept, in memory or on disk.
+    """
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -61,7 +63,7 @@ class BoundedBodies:
         async def counted() -> Message:
             nonlocal left, whole
             try:
-                # Behind the whole body comes nothing but the end of the client.
+                # After the whole body only the client's disconnection follows.
                 async with asyncio.timeout(None if whole else PAUSE_S):
                     message = await receive()
             except TimeoutError:
@@ -87,7 +89,7 @@ class BoundedBodies:
 
 
 def _names_somebody(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a token or a session is sent; whether it is one is found out later."""
+    """Whether a token or session is sent; whether it is valid is checked later."""
     if headers.get(b"authorization", b"").lower().startswith(b"bearer "):
         return True
     cookies: SimpleCookie = SimpleCookie()
@@ -119,7 +121,7 @@ async def _refuse(scope: dict[str, Any], receive: Receive, send: Send, code: str
                 (b"content-type", kind.encode()),
                 (b"content-length", str(len(body)).encode()),
                 (b"x-request-id", request_id.encode()),
-                # What is left of the body would be read as the next request.
+                # Otherwise the rest of the body would be read as the next request.
                 (b"connection", b"close"),
             ],
         }

@@ -1,4 +1,4 @@
-"""The Celery application, its queues, its one schedule, and what makes a worker a scheduler.
+"""The Celery application: its queues, its schedule, and what makes a worker a scheduler.
 
 Every scheduler process hears every tick and doorbell (a broadcast), because only the one that leads
 a cluster can act on it.
@@ -27,8 +27,10 @@ app.autodiscover_tasks()
 
 
 class Cycles(bootsteps.StartStopStep):
-    """A worker that listens to ticks and doorbells is a scheduler: it runs cycles as long as it
-    lives, whatever becomes of its connection to the broker."""
+    """Runs the scheduler's cycles in a worker that listens to ticks and doorbells.
+
+    They run as long as the worker lives, whatever happens to its connection to the broker.
+    """
 
     def include_if(self, worker: WorkController) -> bool:
         listens_to = worker.app.amqp.queues.consume_from.values()
@@ -62,13 +64,12 @@ def _beat_starts(**_: object) -> None:
 
 @app.on_after_configure.connect
 def _queues_and_schedule(sender: Celery, **_: object) -> None:
-    # Without acknowledgement: who missed a message hears the next tick. A message that waits for
-    # its acknowledgement when Redis goes away makes kombu fail while it reconnects, and the worker
-    # end.
+    # Without acknowledgement: after a missed message the next tick follows soon. If Redis goes away
+    # while a message awaits its acknowledgement, kombu fails to reconnect and the worker ends.
     broadcast = Broadcast(SCHED, routing_key=SCHED, no_ack=True)
     sender.conf.task_queues = (Queue("work"), broadcast)
-    # A process that only sends must be told that the exchange is a broadcast, and its key: on
-    # Redis the message would go into one queue, or nowhere.
+    # A process that only sends must know that the exchange is a broadcast, and its key: otherwise,
+    # on Redis, the message would go into one queue, or nowhere.
     route = {
         "queue": SCHED,
         "exchange": SCHED,
@@ -98,5 +99,6 @@ def _queues_and_schedule(sender: Celery, **_: object) -> None:
 
 
 def _every(seconds: float, task: str) -> dict[str, Any]:
-    """A message that waited a whole period is worth nothing: the next one is there."""
+    """Return a schedule entry; a message that waited a whole period is dropped, as the next
+    follows."""
     return {"task": task, "schedule": seconds, "options": {"expires": seconds}}

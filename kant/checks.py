@@ -1,4 +1,4 @@
-"""System checks: combinations of settings that cannot work are refused, each with its remedy."""
+"""System checks: they refuse combinations of settings that cannot work, each with its remedy."""
 
 import os
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
 
 @register()
 def backends(**_: Any) -> list[CheckMessage]:
-    """What the parts of Kant share must be reachable from all of its processes."""
+    """All processes must be able to reach the backends that they share."""
     found: list[CheckMessage] = []
     memory = settings.CELERY_BROKER_URL.startswith("memory:")
     sqlite = settings.DATABASES["default"]["ENGINE"].endswith("sqlite3")
@@ -57,7 +57,7 @@ def backends(**_: Any) -> list[CheckMessage]:
 
 @register()
 def machine_code(**_: Any) -> list[CheckMessage]:
-    """A scheduler of a large cluster is mostly the decision core."""
+    """Report an interpreted core: it takes most of the time of a large cluster's scheduler."""
     if settings.EMBEDDED or compiled.in_use():
         return []
     return [
@@ -71,7 +71,7 @@ def machine_code(**_: Any) -> list[CheckMessage]:
 
 @register()
 def secret_key(**_: Any) -> list[CheckMessage]:
-    """Each process would have a key of its own, and sign out whom another one signed in."""
+    """Require a secret key: otherwise each process has its own and rejects the others' sessions."""
     try:
         settings.SECRET_KEY  # noqa: B018  Django refuses an empty one when it is asked for
     except ImproperlyConfigured:
@@ -87,7 +87,8 @@ def secret_key(**_: Any) -> list[CheckMessage]:
 
 @register()
 def proxies(**_: Any) -> list[CheckMessage]:
-    """A network that cannot be read would trust nobody, and count all as one address."""
+    """Refuse unreadable networks: Kant would trust no proxy and count all clients as one
+    address."""
     found: list[CheckMessage] = []
     for each in settings.KANT_TRUSTED_PROXIES:
         try:
@@ -105,7 +106,7 @@ def proxies(**_: Any) -> list[CheckMessage]:
 
 @register()
 def keeping(**_: Any) -> list[CheckMessage]:
-    """What is not kept for a day is gone before anybody has looked at it."""
+    """Require at least a day: otherwise jobs are gone before anybody has looked at them."""
     if settings.KANT_KEEP_DAYS >= 1:
         return []
     return [
@@ -119,7 +120,7 @@ def keeping(**_: Any) -> list[CheckMessage]:
 
 @register()
 def core_checks(**_: Any) -> list[CheckMessage]:
-    """No scheduler could begin with a share that is none."""
+    """Refuse an invalid share, with which no scheduler could start."""
     if 0 <= settings.KANT_CHECK_SHARE <= 1:
         return []
     return [
@@ -133,7 +134,7 @@ def core_checks(**_: Any) -> list[CheckMessage]:
 
 @register()
 def single_sign_on(**_: Any) -> list[CheckMessage]:
-    """Sign-in by a provider would fail for everybody."""
+    """Refuse settings with which sign-in by the provider would fail for everybody."""
     found: list[CheckMessage] = [
         Error(fault.text, hint=fault.remedy, id="kant.E007") for fault in oidc.faults()
     ]
@@ -160,7 +161,7 @@ def single_sign_on(**_: Any) -> list[CheckMessage]:
 
 
 def _unknown_tenants() -> list[CheckMessage]:
-    """A warning: groups may be written down before the tenants are made."""
+    """Warn of unknown tenants; only a warning, as groups may be written before tenants exist."""
     path = Path(settings.KANT_OIDC_GROUPS_FILE)
     try:
         if Tenant._meta.db_table not in connections["default"].introspection.table_names():
@@ -183,7 +184,7 @@ def _unknown_tenants() -> list[CheckMessage]:
 
 @register()
 def webhook_networks(**_: Any) -> list[CheckMessage]:
-    """Every delivery would fail."""
+    """Refuse settings with which every webhook delivery would fail."""
     found: list[CheckMessage] = []
     for text in settings.KANT_WEBHOOK_NETWORKS:
         try:
@@ -210,7 +211,7 @@ def webhook_networks(**_: Any) -> list[CheckMessage]:
 
 @register()
 def prometheus(**_: Any) -> list[CheckMessage]:
-    """Nothing would ever be read."""
+    """Refuse an address of Prometheus from which nothing could be read."""
     if not settings.KANT_PROMETHEUS or not (why := wrong_address(settings.KANT_PROMETHEUS)):
         return []
     return [
@@ -224,7 +225,7 @@ def prometheus(**_: Any) -> list[CheckMessage]:
 
 @register()
 def sign_of_life(**_: Any) -> list[CheckMessage]:
-    """A probe would have a scheduler that cannot write its file started again and again."""
+    """Require a writable file: otherwise a probe would restart the scheduler again and again."""
     path = settings.KANT_ALIVE_FILE
     if not path or os.access(Path(path).parent, os.W_OK):
         return []
@@ -239,7 +240,7 @@ def sign_of_life(**_: Any) -> list[CheckMessage]:
 
 @register()
 def loopback_only(**_: Any) -> list[CheckMessage]:
-    """The embedded mode has demo accounts with known passwords: nobody else may reach it."""
+    """Allow only local hosts in embedded mode: its demo accounts have known passwords."""
     public = [host for host in settings.ALLOWED_HOSTS if host not in LOOPBACK]
     if not settings.EMBEDDED or not public:
         return []
@@ -257,7 +258,7 @@ def loopback_only(**_: Any) -> list[CheckMessage]:
 def no_demo_accounts(
     *_: Any, databases: Sequence[str] | None = None, **__: Any
 ) -> list[CheckMessage]:
-    """Demo accounts that came along in a copied database must not be able to sign in."""
+    """Refuse active demo accounts outside embedded mode, e.g. from a copied database."""
     if settings.EMBEDDED or not databases or "default" not in databases:
         return []
     try:

@@ -1,4 +1,4 @@
-"""`kant`: reads the arguments, runs one command, ends with its exit code."""
+"""`kant`: read the arguments, run one command, end with its exit code."""
 
 import argparse
 import getpass
@@ -43,9 +43,9 @@ TOKEN_DAYS = 90
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code (errors.py)."""
+    """Run a command and return its exit code (errors.py)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == [completion.ASK]:  # by the script of a shell; what follows is no command yet
+    if words[:1] == [completion.ASK]:  # a shell completes a line
         for value, meaning in completion.candidates(_parser(), words[1:] or [""], VALUES):
             print(value, meaning, sep="\t")
         return 0
@@ -58,13 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # whoever reads has enough, e.g. `kant jobs | head`
+    except BrokenPipeError:  # the reader has enough, e.g. `kant jobs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def login(args: argparse.Namespace) -> None:
-    """Get an API token for user name and password, and keep it for the next commands."""
+    """Get an API token with user name and password, and keep it for later commands."""
     url = (args.url or os.environ.get("KANT_URL") or account.DEFAULT_URL).rstrip("/")
     if not sys.stdin.isatty() and args.user is None:
         raise wrong_usage("Say with --user who signs in; the password is read from stdin.")
@@ -74,14 +74,14 @@ def login(args: argparse.Namespace) -> None:
     ends = datetime.now(timezone.utc) + timedelta(days=TOKEN_DAYS)
     name = f"kant on {socket.gethostname()}"[:100]
     made = api.post("tokens", {"name": name, "expires_at": ends.isoformat()})
-    if made["secret"] is None:  # the answer that had it was lost on its way
+    if made["secret"] is None:  # the answer with the secret was lost
         raise ClientError(FAILED, "The token was lost on its way. Run kant login again.")
     account.keep(ClientAccount(url, made["secret"]))
     print(f"Signed in to {url} as {user}, for {TOKEN_DAYS} days.")
 
 
 def logout(_args: argparse.Namespace) -> None:
-    """Revoke the kept token, and forget it whether or not Kant answers."""
+    """Revoke the kept token; forget it even if Kant does not answer."""
     known = account.kept()
     if known is None:
         output.note("Nobody was signed in.")
@@ -107,7 +107,7 @@ def whoami(api: Api, args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    # kubectl runs what is called so for `kubectl kant`.
+    # For `kubectl kant`, kubectl runs a file with this prefix.
     as_plugin = os.path.basename(sys.argv[0]).startswith("kubectl-")
     parser = Parser(
         "kubectl kant" if as_plugin else "kant",
@@ -320,7 +320,7 @@ JOB = "id of the job, its beginning, or the name"
 PREVIEW = "show the effect on jobs; change nothing"
 REPLAY = "id of the replay, or its beginning"
 REPLAYS = "replay a cluster's history with another policy, other nodes or other quotas"
-# By metavar: what knows values that are not among the choices of the parser.
+# By metavar: functions that complete values other than the parser's choices.
 VALUES = {
     "JOB": jobs.named,
     submission.TEMPLATE: template_names.named,
@@ -420,7 +420,7 @@ def _node_commands(command: Any, both: Sequence[str]) -> None:
 
 
 def _quota_flags(parser: argparse.ArgumentParser) -> None:
-    """What is not given stays as it is."""
+    """Add the flags of a quota; settings that are not given stay the same."""
     flag = parser.add_argument
     flag("tenant", metavar="TENANT", help="name of the tenant")
     flag("gpu_type", metavar="GPU_TYPE", help="GPU type of the quota")

@@ -1,4 +1,4 @@
-"""Which Kant is talked to, and as whom: the environment first, then what `kant login` kept."""
+"""Which Kant to talk to, and as whom: from the environment, otherwise from `kant login`."""
 
 import json
 import os
@@ -23,10 +23,10 @@ def path() -> Path:
 
 
 def current() -> ClientAccount:
-    """KANT_URL and KANT_TOKEN, or the account of the last `kant login`.
+    """Return KANT_URL and KANT_TOKEN, or the account of the last `kant login`.
 
-    Raises ClientError where there is no token: one is never sent to another address than the one
-    it was made for.
+    Raises ClientError if there is no token: a token is only sent to the address that it was made
+    for.
     """
     url, token = os.environ.get("KANT_URL", ""), os.environ.get("KANT_TOKEN", "").strip()
     known = kept()
@@ -45,7 +45,7 @@ def current() -> ClientAccount:
 
 
 def kept() -> ClientAccount | None:
-    """The account of the last `kant login`; None if there is none."""
+    """Return the account of the last `kant login`; None if there is none."""
     try:
         known = json.loads(path().read_text())
         return ClientAccount(known["url"], known["token"])
@@ -57,7 +57,7 @@ def kept() -> ClientAccount | None:
 
 
 def keep(account: ClientAccount) -> None:
-    """Remember the account, readable by its owner only."""
+    """Keep the account in a file that only its owner can read."""
     try:
         path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path().unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Requests to the REST API, and its problem documents (RFC 9457) as errors with an exit code."""
+"""Requests to the REST API; problem documents (RFC 9457) become errors with an exit code."""
 
 import base64
 import json
@@ -15,17 +15,17 @@ from kant.client.account import ClientAccount, current
 from kant.client.errors import DENIED, FAILED, NEVER_RUNS, NOT_FOUND, USAGE, ClientError
 
 TIMEOUT_S = 30.0
-TRIES = 4  # of a request that was not answered, or was told to come later
+TRIES = 4  # of a request that got no answer, or was told to come back later
 LATER = frozenset({429, 502, 503, 504})
 MOST_RETRY_S = 30.0
-TYPING_S = 2.0  # who completes a line waits no longer for what Kant knows
+TYPING_S = 2.0  # the longest wait for Kant while somebody completes a line
 
 Query = Mapping[str, Any]
 Answer = TypeVar("Answer")
 
 
 class Api:
-    """One account's requests. Paths are below /api/v1/."""
+    """Requests of one account. Paths are below /api/v1/."""
 
     def __init__(
         self,
@@ -35,8 +35,10 @@ class Api:
         timeout_s: float = TIMEOUT_S,
         tries: int = TRIES,
     ) -> None:
-        """`password`: user name and password instead of the token. `timeout_s`: of each of the
-        `tries` of a request."""
+        """`password`: user name and password instead of the token.
+
+        `timeout_s`: for each of the `tries` of a request.
+        """
         if urlsplit(account.url).scheme not in ("http", "https"):
             raise ClientError(
                 USAGE, f"{account.url!r} is not an address, e.g. http://localhost:8000."
@@ -52,7 +54,7 @@ class Api:
         return self._send("GET", path, query)
 
     def csv(self, path: str, query: Query | None = None) -> str:
-        """The same as the server writes it for spreadsheets."""
+        """Return the answer as CSV, as the server writes it for spreadsheets."""
         headers = {**self._headers(), "Accept": "text/csv"}
         return self._text(Request(self._address(path, query), headers=headers)).decode()
 
@@ -64,8 +66,10 @@ class Api:
         *,
         guard: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Sent again with the same key where no answer came, so it happens once at most.
-        `guard`: as `at_version` makes it."""
+        """Send a POST; after a lost answer repeat it with the same key, so it happens at most once.
+
+        `guard`: from `at_version`.
+        """
         key = {"Idempotency-Key": str(uuid.uuid4())}
         return self._send("POST", path, query, body, {**key, **(guard or {})})
 
@@ -87,7 +91,7 @@ class Api:
         *,
         guard: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """`guard`: as `at_version` makes it."""
+        """Send a PUT; `guard`: from `at_version`."""
         return self._send("PUT", path, query, body, guard)
 
     def delete(
@@ -96,7 +100,7 @@ class Api:
         self._send("DELETE", path, query, None, guard)
 
     def items(self, path: str, query: Query | None = None) -> Iterator[dict[str, Any]]:
-        """All items of a list, page by page as they are asked for."""
+        """Yield all items of a list, fetching pages as needed."""
         page = self.get(path, {"limit": 500, **(query or {})})
         while True:
             yield from page["items"]
@@ -108,10 +112,10 @@ class Api:
     def stream(
         self, path: str, query: Query, *, timeout_s: float | None = None
     ) -> Iterator[Iterable[bytes]]:
-        """The lines of a text as they come, each with its end; `timeout_s` bounds each silence.
+        """Give the lines of a text as they arrive, each with its line end.
 
-        While they are read, what breaks the connection is raised as it comes (OSError,
-        HTTPException).
+        `timeout_s` limits each pause. Errors of the connection while reading are raised unchanged
+        (OSError, HTTPException).
         """
         request = Request(self._address(path, query), headers=self._headers())
         with self._tried(request, timeout_s or self._timeout_s, lambda answer: answer) as answer:
@@ -149,7 +153,7 @@ class Api:
         return self._tried(request, self._timeout_s, read)
 
     def _tried(self, request: Request, timeout_s: float, take: Callable[[Any], Answer]) -> Answer:
-        """What `take` makes of the answer; asked for again where that fails on the way."""
+        """Return what `take` makes of the answer; send again if that fails on the way."""
         for left in reversed(range(self._tries)):
             wait = 0.5 * (self._tries - left)
             try:
@@ -164,11 +168,11 @@ class Api:
                     text = f"{self._account.url} does not answer: {reason}."
                     raise ClientError(FAILED, text, "Is Kant running there?") from None
             time.sleep(wait)
-        raise AssertionError  # the last try answers or raises
+        raise AssertionError  # the last try returns or raises
 
 
 def at_version(version: int | None) -> dict[str, str]:
-    """The headers that let a write happen at that version alone; None = there is nothing yet."""
+    """Return headers that allow a write only at this version; None = only if nothing exists yet."""
     return {"If-None-Match": "*"} if version is None else {"If-Match": f'"{version}"'}
 
 
@@ -188,13 +192,13 @@ def _retry_after(error: HTTPError, default: float) -> float:
 
 
 def _place(wrong: Mapping[str, str]) -> str:
-    """Where the mistake is: a field of the body, a query parameter or a header."""
+    """Return where the mistake is: a field of the body, a query parameter or a header."""
     pointer = wrong.get("pointer", "").strip("/").replace("/", ".")
     return pointer or wrong.get("parameter") or wrong.get("header") or "the body"
 
 
 def _problem(error: HTTPError) -> ClientError:
-    """What the problem document says, with the fields at fault."""
+    """Return the problem document as an error, with the fields at fault."""
     try:
         problem = json.loads(error.read())
         lines = [f"{problem['title']}: {problem['detail']}"]
@@ -211,8 +215,8 @@ def _problem(error: HTTPError) -> ClientError:
 
 
 def while_typing(ask: Callable[[Api], Iterator[tuple[str, str]]]) -> Iterator[tuple[str, str]]:
-    """What `ask` finds for the completion of shells; nothing where Kant does not answer in time."""
+    """Yield what `ask` finds for shell completion; nothing if Kant does not answer in time."""
     try:
         yield from ask(Api(current(), timeout_s=TYPING_S, tries=1))
     except ClientError:
-        return  # a line that is being typed is no place for messages
+        return  # messages would disturb the line being typed

@@ -15,7 +15,10 @@ sys.exit(main())
 
 @cache
 def archive() -> bytes:
-    """A zip file that Python runs, with a first line that names Python. Equal for equal sources."""
+    """Return a zip file that Python can run, starting with a line that names Python.
+
+    Equal sources give equal files.
+    """
     here, packed = Path(__file__).parent, BytesIO()
     files = {
         f"kant/client/{path.relative_to(here).as_posix()}": path.read_text()

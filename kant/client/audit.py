@@ -1,4 +1,4 @@
-"""What is common to commands about changes that were made: of quotas, of queues."""
+"""What commands about past changes share: changes of quotas and of queues."""
 
 import argparse
 from collections.abc import Callable, Collection
@@ -15,8 +15,10 @@ Row = dict[str, Any]
 def list_changes(
     api: Api, args: argparse.Namespace, what: str, difference: Callable[[Row], str]
 ) -> None:
-    """The changes of quotas or of queues, as `what` says: "quota", "queue"; of those that somebody
-    had previewed what was told, and what happened in the hour after."""
+    """List changes of quotas or queues; `what`: "quota" or "queue".
+
+    For previewed changes, also list what the preview said and what happened in the hour after.
+    """
 
     query = {"action": what, "tenant": args.tenant, "limit": args.limit}
     found = api.get("audit", query)["items"]
@@ -35,8 +37,10 @@ def list_changes(
 
 
 def change_of(api: Api, what: str, text: str) -> Row:
-    """The change of a quota or queue by its id or the beginning of it. Raises ClientError where
-    there is none, or several."""
+    """Return a change of a quota or queue by its id or the beginning of the id.
+
+    Raises ClientError if none or several match.
+    """
     if not text:
         raise usage("Name a change by its id, or by the beginning of the id.")
     found = api.get("audit", {"action": what, "q": text, "limit": 500})["items"]
@@ -49,8 +53,10 @@ def change_of(api: Api, what: str, text: str) -> Row:
 
 
 def now_or_none(api: Api, path: str) -> Row | None:
-    """What is there now; None where it, or what it is of, does not exist: which of them it is, is
-    said to whoever writes it."""
+    """Return what exists now; None if it, or what it belongs to, does not exist.
+
+    A write to it will say which of them is missing.
+    """
     try:
         return api.get(path)
     except ClientError as error:
@@ -68,8 +74,10 @@ def say_change(
     shown: Callable[[Row | None, str], str],
     beside: Collection[str] = (),
 ) -> None:
-    """What was changed before and after it; None = there was, or is, none. `names`: of what can be
-    set; `beside`: of what else is shown, each by `shown`."""
+    """Print a change as before and after; None = did or does not exist.
+
+    `names`: of settings. `beside`: of other values to show. `shown` prints each value.
+    """
     if args.output == "json":
         output.document({"before": before, "after": after, "warnings": warnings})
     else:
