@@ -1,4 +1,4 @@
-"""`kant submit-many`: the jobs of one file, each accepted or refused for itself."""
+"""`kant submit-many`: submit the jobs of one file; each is accepted or refused by itself."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from kant.client.errors import FAILED, ClientError, usage
 from kant.client.jobs import only_tenant, size
 from kant.client.submission import found_in
 
-MOST, MOST_JOBS = 1000, 10_000  # documents, and jobs with those of arrays, in one call
+MOST, MOST_JOBS = 1000, 10_000  # documents, and jobs including those of arrays, per call
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -46,13 +46,13 @@ def submit_many(api: Api, args: argparse.Namespace) -> None:
 
 
 def calls(documents: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The documents in their order, as many in a call as Kant takes."""
+    """Yield the documents in order, as many per call as Kant accepts."""
     some: list[dict[str, Any]] = []
     jobs = 0
     for document in documents:
         array = document.get("array")
         count = array.get("count") if isinstance(array, dict) else 1
-        more = count if isinstance(count, int) else 1  # Kant says what is wrong with it
+        more = count if isinstance(count, int) else 1  # Kant reports what is wrong with it
         if some and (len(some) == MOST or jobs + more > MOST_JOBS):
             yield some
             some, jobs = [], 0
@@ -86,5 +86,5 @@ def _documents(api: Api, args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _named(document: dict[str, Any]) -> dict[str, Any]:
-    """Without a tenant that is null or empty."""
+    """Return the document without a null or empty tenant."""
     return {k: v for k, v in document.items() if k != "tenant" or v}

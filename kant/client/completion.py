@@ -1,7 +1,7 @@
-"""What shells complete. All of it is read from the parser, so nothing is listed a second time.
+"""Shell completion, derived entirely from the parser, so that nothing is listed twice.
 
-The script of a shell asks `kant complete WORD…` for what may stand for the last word: a candidate
-on each line, with what it means behind a tab.
+A shell's script asks `kant complete WORD…` for candidates for the last word: one per line, with its
+meaning after a tab.
 """
 
 import argparse
@@ -56,17 +56,17 @@ def script(args: argparse.Namespace) -> None:
 
 
 def candidates(parser: argparse.ArgumentParser, words: Sequence[str], values: Values) -> Found:
-    """What may stand for the last of `words`, and what it means.
+    """Yield candidates for the last of `words`, with their meanings.
 
-    `values`: by metavar, what knows the values of such arguments that begin so.
+    `values`: by metavar, functions that return the argument values with a given beginning.
     """
-    # argparse offers no other way to look into a parser than its members with an underscore.
+    # argparse gives access to a parser's content only through members with an underscore.
     flags, awaited, options = parser._option_string_actions, None, True
     positionals = _positionals(parser)
     *before, last = words
     for word in before:
         if awaited is not None:
-            if word != "=":  # which bash makes a word of its own
+            if word != "=":  # bash passes it as a word of its own
                 awaited = None
         elif options and word == "--":
             options = False

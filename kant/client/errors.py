@@ -1,4 +1,4 @@
-"""What ends a command, and with which exit code."""
+"""The error that ends a command, and the exit codes."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,11 @@ EXIT_CODES = """exit codes:
 
 
 class ClientError(Exception):
-    """Shown to the user, a line each; `code` is the exit code, `problem` the code of the problem
-    document, "" where there was none, `faults` (place, what is wrong there) of its fields."""
+    """An error shown to the user, one line each.
+
+    `code`: the exit code. `problem`: the code of the problem document, "" if there was none.
+    `faults`: (place, what is wrong there) for its fields.
+    """
 
     def __init__(
         self,

@@ -22,10 +22,10 @@ _BEGINNING = re.compile(r"[0-9a-f-]+", re.IGNORECASE)
 
 # --- which job ------------------------------------------------------------------------------------
 def address(api: Api, text: str) -> str:
-    """The path of a job or array named by its id, the beginning of it, or the name of a job: of
-    several, the one that is not over.
+    """Return the path of a job or array, given its id, the beginning of its id, or a job's name.
 
-    Raises ClientError where there is none, or several.
+    If several jobs match, the only one that has not ended is meant. Raises ClientError if none or
+    several remain.
     """
     if _ID.fullmatch(text):
         for path in (f"jobs/{text}", f"job-arrays/{text}"):
@@ -35,7 +35,7 @@ def address(api: Api, text: str) -> str:
             except ClientError as error:
                 if error.code != NOT_FOUND:
                     raise
-    if not text:  # of a variable that was never set: every job would begin so
+    if not text:  # from an unset variable; every job id begins with ""
         raise usage("Name a job by its id, the beginning of the id, or its name.")
     found = {job["id"]: job for job in api.get("jobs", {"name": text, "limit": 500})["items"]}
     if _BEGINNING.fullmatch(text):
@@ -55,7 +55,7 @@ def address(api: Api, text: str) -> str:
 
 
 def only_job(api: Api, text: str) -> str:
-    """The path of a job as `address` finds it; raises ClientError also for an array."""
+    """Return the path of a job as `address` does; raises ClientError for an array, too."""
     path = address(api, text)
     if path.startswith("job-arrays/"):
         raise usage(f"{text} is an array. Its jobs: kant jobs --array {text}")
@@ -63,7 +63,7 @@ def only_job(api: Api, text: str) -> str:
 
 
 def named(beginning: str) -> Iterator[tuple[str, str]]:
-    """Names and ids of jobs that begin so, and their state, for the completion of shells."""
+    """Yield names and ids of jobs with this beginning, and their state, for shell completion."""
 
     def ask(api: Api) -> Iterator[tuple[str, str]]:
         for job in api.get("jobs", {"q": beginning or None, "limit": 50})["items"]:
@@ -114,8 +114,10 @@ def submit(api: Api, args: argparse.Namespace) -> None:
 
 
 def _base(api: Api, args: argparse.Namespace) -> dict[str, Any]:
-    """The document that the flags go before: of a file, of a job or array, of a template, whose
-    name the job has then, or none."""
+    """Return the document that the flags override: of a file, a job, an array, a template, or {}.
+
+    A job from a template also gets the template's name.
+    """
     if args.template is not None:
         found = template_of(api, args.template)
         return {"name": found["name"], **found["document"]}
@@ -129,7 +131,7 @@ def _base(api: Api, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _is_there(api: Api, field: str, job_id: str) -> bool:
-    """Whether that job or array can be waited for; says so where not."""
+    """Whether the job or array can be waited for; prints a note if not."""
     try:
         address(api, job_id)
     except ClientError as error:
@@ -141,8 +143,8 @@ def _is_there(api: Api, field: str, job_id: str) -> bool:
 
 
 def _rehearsal(said: dict[str, Any]) -> None:
-    """Whether it would start now; if not, why, when, and what would."""
-    if said["outlook"] != "never":  # of that the warnings tell
+    """Print whether the job would start now; if not, why, when, and what would start instead."""
+    if said["outlook"] != "never":  # the warnings say why
         print(said["summary"])
     start, ahead = said["start"], said["position"]
     output.pairs((
@@ -171,8 +173,10 @@ def _terms(terms: dict[str, Any]) -> str:
 
 
 def only_tenant(api: Api, advice: str) -> str:
-    """The tenant that somebody is a member of; raises ClientError with the advice where there are
-    several, or none."""
+    """Return the tenant that the user is a member of.
+
+    Raises ClientError with the advice if there are several or none.
+    """
     names = [m["tenant"] for m in api.get("me")["memberships"]]
     if len(names) != 1:
         known = f" You are a member of {', '.join(sorted(names))}." if names else ""
@@ -181,7 +185,7 @@ def only_tenant(api: Api, advice: str) -> str:
 
 
 def size(job: dict[str, Any]) -> str:
-    """How many jobs, of an array, and GPUs."""
+    """Return the size of a job or array: number of jobs (for an array) and GPUs."""
     jobs = ""
     if "count" in job:
         jobs = f"{job['count']} job{'' if job['count'] == 1 else 's'}, "
@@ -227,14 +231,14 @@ def show(api: Api, args: argparse.Namespace) -> None:
     times = ("submitted_at", "admitted_at", "bound_at", "running_at", "ended_at")
     fields = {name: value for name, value in job.items() if name != "pod_sets"}
     fields |= {name: output.when(job[name]) for name in times if name in job}
-    if "restarts" in fields:  # an array has none of its own
+    if "restarts" in fields:  # arrays have none
         fields["restarts"] = f"{fields['restarts']} of {fields.pop('max_restarts')}"
     if pod := job.get("pod"):
         of_gang = f", first of gang {pod['gang']}" if pod["gang"] else ""
         fields["pod"] = f"{pod['namespace']}/{pod['name']}{of_gang}"
     if choice := fields.pop("cluster_choice", None):
         fields["cluster"] = f"{job['cluster']}: {choice['summary']}"
-    if "start_estimate" in fields:  # an array has none of its own
+    if "start_estimate" in fields:  # arrays have none
         fields["starts"] = _starts(fields.pop("start_estimate"))
     if use := fields.pop("gpu_use", None):
         idle = f"{use['idle_gpu_hours']:.2f} of {use['measured_gpu_hours']:.2f} GPU-hours idle"
@@ -258,7 +262,7 @@ def show(api: Api, args: argparse.Namespace) -> None:
 
 
 def _term(term: dict[str, Any]) -> str:
-    """ "zone In a, b and metadata.name NotIn node-17"."""
+    """Return a term as "zone In a, b and metadata.name NotIn node-17"."""
     expressions = (*term["match_expressions"], *term["match_fields"])
     texts = (f"{e['key']} {e['operator']} {', '.join(e['values'])}" for e in expressions)
     return " and ".join(text.strip() for text in texts)
@@ -271,7 +275,7 @@ def _volume(volume: dict[str, Any]) -> str:
 
 
 def _claim(claim: dict[str, Any]) -> str:
-    """As the flag has it."""
+    """Return a claim in the form of the flag."""
     if claim["template"]:
         return f"template/{claim['template']}"
     count = f":{claim['count']}" if claim["count"] else ""
@@ -319,7 +323,7 @@ def explain(api: Api, args: argparse.Namespace) -> None:
 
 
 def eta(api: Api, args: argparse.Namespace) -> None:
-    """When a waiting job is expected to start."""
+    """Show when a waiting job is expected to start."""
     job = api.get(only_job(api, args.job))
     told = job["start_estimate"]
     if args.output == "json":
@@ -347,7 +351,7 @@ def eta(api: Api, args: argparse.Namespace) -> None:
 
 
 def _starts(told: dict[str, Any] | None) -> str:
-    """A start estimate in a line; `kant eta` says more."""
+    """Return a start estimate in one line; `kant eta` shows more."""
     if told is None:
         return ""
     if told["p50"] is None:
@@ -391,7 +395,7 @@ def events(api: Api, args: argparse.Namespace) -> None:
 
 
 def wait(api: Api, args: argparse.Namespace) -> None:
-    """Until the job runs or is over; exit code 1 if it failed, 5 if it will never run."""
+    """Wait until the job runs or has ended; exit code 1 if it failed, 5 if it will never run."""
     path = only_job(api, args.job)
     until = ENDED if args.until == "end" else ENDED | {"RUNNING"}
     deadline = None if args.timeout is None else time.monotonic() + args.timeout
@@ -418,7 +422,7 @@ def wait(api: Api, args: argparse.Namespace) -> None:
 
 
 def act(api: Api, args: argparse.Namespace) -> None:
-    """Cancel, hold or release each; all are tried, the first error is the exit code."""
+    """Cancel, hold or release jobs; try all of them; the first error gives the exit code."""
     if args.preview:
         preview(api, args, args.verb)
         return
@@ -436,8 +440,8 @@ def change(api: Api, args: argparse.Namespace) -> None:
 
 
 def preview(api: Api, args: argparse.Namespace, act: str, **more: Any) -> None:
-    """What an act on the jobs, or on an array, would do to all jobs; those that refuse it are
-    named."""
+    """Show what an action on jobs or on an array would do to all jobs, and which jobs would refuse
+    it."""
     paths = [address(api, text) for text in args.jobs]
     if any(path.startswith("job-arrays/") for path in paths):
         if len(paths) > 1:
@@ -461,7 +465,7 @@ def preview(api: Api, args: argparse.Namespace, act: str, **more: Any) -> None:
 
 
 def scale(api: Api, args: argparse.Namespace) -> None:
-    """Give pod sets of a job other counts: of the only one, or each by its name."""
+    """Change the pod counts of a job: of its only pod set, or of pod sets by name."""
     path = only_job(api, args.job)
     names = [pods["name"] for pods in api.get(path)["pod_sets"]]
     sizes = []
@@ -487,8 +491,10 @@ def scale(api: Api, args: argparse.Namespace) -> None:
 
 
 def count_of(text: str) -> tuple[str | None, int]:
-    """ "12" or "server=12": the pod set, None = the only one, and its count. Raises
-    ArgumentTypeError."""
+    """Parse "12" or "server=12": the pod set (None = the only one) and its count.
+
+    Raises ArgumentTypeError.
+    """
     name, _, count = text.rpartition("=")
     if not re.fullmatch("[0-9]{1,18}", count) or (not name and "=" in text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a count, e.g. 12 or server=12")
@@ -496,8 +502,7 @@ def count_of(text: str) -> tuple[str | None, int]:
 
 
 def each(api: Api, args: argparse.Namespace, do: Any) -> None:
-    """Do it to the path of each job that the arguments name; all are tried, the first error is
-    raised."""
+    """Call `do` with the path of each job in the arguments; try all, then raise the first error."""
     done, failed = [], list[ClientError]()
     for text in args.jobs:
         try:

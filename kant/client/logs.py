@@ -1,4 +1,4 @@
-"""`kant logs`: what the pods of a job printed, and what they print."""
+"""`kant logs`: what the pods of a job have printed and are printing."""
 
 import argparse
 import http.client
@@ -14,15 +14,15 @@ from kant.client.api import Api
 from kant.client.errors import NOT_FOUND, ClientError, usage
 from kant.client.jobs import ENDED, POLL_S, only_job
 
-# The server lets one user have so many open at once.
+# The server's limit on open logs per user.
 MOST_FOLLOWED = 16
-# After so long without a line it is looked whether the job still runs.
+# After this many seconds without a line, check whether the job still runs.
 SILENCE_S = 60.0
 CONFLICT = "conflict"  # there is no log yet
-GONE = "gone"  # nor will there be one
-# States of pods; one that was released is deleted.
+GONE = "gone"  # there will never be one
+# States of pods that may have logs; released pods are deleted.
 HAVE_LOGS = ("BOUND", "RUNNING", "SUCCEEDED", "FAILED")
-KANT = b"Kant: "  # begins the line in which the server says why a log is not whole
+KANT = b"Kant: "  # starts the line in which the server says why a log is incomplete
 
 
 def add_flags(parser: argparse.ArgumentParser, duration_s: Callable[[str], int]) -> None:
@@ -71,8 +71,10 @@ def logs(api: Api, args: argparse.Namespace) -> None:
 
 
 def _pods(api: Api, path: str, only: str | None) -> list[tuple[str, int]]:
-    """Pod set and ordinal of all pods that the job asks for, and of those beyond its counts that
-    it has: after it was resized, the highest ordinals need not be those that left."""
+    """Return pod set and ordinal of all pods that the job asks for, and of extra ones that it has.
+
+    After a resize, the pods that left need not be those with the highest ordinals.
+    """
     sets = api.get(path)["pod_sets"]
     ordinals = [set(range(pod_set["count"])) for pod_set in sets]
     for pod in api.items(f"{path}/pods", {"state": HAVE_LOGS}):
@@ -86,7 +88,7 @@ def _pods(api: Api, path: str, only: str | None) -> list[tuple[str, int]]:
 
 
 def _in_turn(each: "list[_PodLog]") -> None:
-    """All that can be read; raises the first error where nothing can."""
+    """Read all logs that can be read; raise the first error if none can."""
     failed = []
     for reading in each:
         try:
@@ -110,7 +112,7 @@ def _together(each: "list[_PodLog]") -> None:
         try:
             reading.run()
             ends.put(None)
-        except BaseException as error:  # it is raised where the command runs
+        except BaseException as error:  # raised again in the main thread
             ends.put(error)
 
     for reading in each:
@@ -121,7 +123,7 @@ def _together(each: "list[_PodLog]") -> None:
 
 
 class _PodLog:
-    """The log of one pod, and of those that come in its place."""
+    """The log of one pod and of the pods that replace it."""
 
     def __init__(
         self, api: Api, path: str, query: dict[str, Any], args: argparse.Namespace, prefix: str = ""
@@ -129,7 +131,7 @@ class _PodLog:
         self.prefix = prefix
         self._api, self._path, self._query = api, path, query
         self._follow, self._stamped = args.follow, args.timestamps
-        self._last = b""  # the time of the last line that was shown
+        self._last = b""  # the time of the last line shown
         self._told = ""
 
     def run(self) -> None:
@@ -140,15 +142,17 @@ class _PodLog:
                     _show(self.prefix, line)
             return
         while True:
-            # Asked before the log is: what was printed until the end is read after it.
+            # Ask before reading: then the log includes everything printed until the end.
             over = self._api.get(self._path)["state"] in ENDED
             if not self._read_on(over=over) or over:
                 return
             time.sleep(POLL_S)
 
     def _read_on(self, *, over: bool) -> bool:
-        """What is new, and what comes until the container or the connection ends; False where the
-        job wants such a pod no more."""
+        """Read new lines until the container or the connection ends.
+
+        Returns False if the job no longer wants this pod.
+        """
         since = self._last
         query = {**self._query, "timestamps": "true", "follow": None if over else "true"}
         if since:
@@ -158,14 +162,15 @@ class _PodLog:
                 for line in lines:
                     at, _, text = line.partition(b" ")
                     if at > since:
-                        # Kant's own last line may be later than lines that come.
+                        # Kant's own last line may be later than lines still to come.
                         if not text.startswith(KANT):
                             self._last = at
                         _show(self.prefix, line if self._stamped else text)
         except (OSError, http.client.HTTPException):
-            pass  # silence, or the connection broke: it goes on after the last line
+            pass  # silence or a broken connection: go on after the last line
         except ClientError as error:
-            # A pod that is gone may be placed again; it may come, or has left its log behind.
+            # A pod that is gone may be placed again, may still come, or may have left its log
+            # behind.
             waits = error.problem == CONFLICT or error.code == NOT_FOUND
             if not waits or (over and not since):
                 raise

@@ -1,4 +1,4 @@
-"""The commands about the whole organisation as one document: `apply`, `diff`, `export`."""
+"""The commands about the organisation as one document: `apply`, `diff`, `export`."""
 
 import argparse
 import json
@@ -32,7 +32,7 @@ def export(api: Api, args: argparse.Namespace) -> None:
 
 
 def _yaml(document: dict[str, Any]) -> bool:
-    """Print it as YAML; not where PyYAML is missing: JSON is YAML, too."""
+    """Print it as YAML; return False if PyYAML is missing (JSON is valid YAML, too)."""
     try:
         import yaml
     except ImportError:
@@ -47,7 +47,7 @@ def diff(api: Api, args: argparse.Namespace) -> None:
 
 
 def apply(api: Api, args: argparse.Namespace) -> None:
-    """Make the organisation what the file says; with `dry_run`, say what that would change."""
+    """Change the organisation to match the file; with `dry_run`, only show what would change."""
     document = submission.read(args.file, "organisation")
     query = {
         name: "true" for name in ("dry_run", "prune", "overcommit") if getattr(args, name, False)

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, one JSON document for programs."""
+"""Output of commands: tables for people, one JSON document for programs."""
 
 import csv
 import json
@@ -9,13 +9,13 @@ from typing import Any
 
 
 def document(value: Any) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
     print()
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-    """Columns as wide as they need; numbers to the right. `empty` is said on stderr."""
+    """Print a table with fitting column widths, numbers right-aligned; `empty` goes to stderr."""
     texts = [[_text(cell) for cell in row] for row in rows]
     if not texts:
         note(empty)
@@ -31,20 +31,22 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], empty: str) ->
 
 
 def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Rows for spreadsheets, which take no cell for a formula."""
+    """Print rows as CSV for spreadsheets, with no cell that could be read as a formula."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
         writer.writerow([plain_cell(row[name]) for name in columns])
 
 
-# The rules of the server's files (tenants/web/csv_files.py), which the client cannot import.
+# Same rules as in the server's files (tenants/web/csv_files.py), which the client cannot import.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def plain_cell(value: object) -> object:
-    """A list as one text; a text that spreadsheets take for a formula behind an apostrophe, but for
-    numbers written as texts."""
+    """Return a list as one text, and put an apostrophe before text that looks like a formula.
+
+    Numbers written as text stay unchanged.
+    """
     if isinstance(value, list):
         value = "; ".join(map(str, value))
     if not isinstance(value, str) or not value.startswith(FORMULA):
@@ -63,7 +65,7 @@ def listed(
     row: Callable[[dict[str, Any]], Sequence[object]],
     empty: str,
 ) -> None:
-    """A list as `form` says: one JSON document, or a table of `row`s."""
+    """Print a list as `form` says: one JSON document, or a table of `row`s."""
     if form == "json":
         document(found)
     else:
@@ -71,7 +73,7 @@ def listed(
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> None:
-    """A name and its value on each line; nothing for what is not there."""
+    """Print a name and its value per line; leave out what has no value."""
     shown = [(name, _text(value)) for name, value in rows if value not in (None, "", [])]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
@@ -79,17 +81,17 @@ def pairs(rows: Iterable[tuple[str, object]]) -> None:
 
 
 def note(text: str) -> None:
-    """Something beside the answer."""
+    """Print a note on stderr, beside the answer."""
     print(text, file=sys.stderr)
 
 
 def short(job_id: str) -> str:
-    """The beginning of an id, as every command takes it."""
+    """Return the beginning of an id, which every command accepts."""
     return job_id[:8]
 
 
 def value(thing: object) -> object:
-    """What stands behind a name: "a=1, b=2" for an object, "yes" and "no" for flags."""
+    """Return a value for display: "a=1, b=2" for an object, "yes" and "no" for flags."""
     if isinstance(thing, dict):
         return ", ".join(f"{name}={each}" for name, each in thing.items())
     if isinstance(thing, bool):
@@ -98,26 +100,26 @@ def value(thing: object) -> object:
 
 
 def number(value: float | None) -> str:
-    """ "8" and "0.5"; "-" for none."""
+    """Return a number as "8" or "0.5"; "-" for None."""
     return "-" if value is None else f"{value:.3f}".rstrip("0").rstrip(".")
 
 
 def when(text: str | None) -> str:
-    """A time in the zone of whoever reads it; "" for none."""
+    """Return a time in the reader's time zone; "" for None."""
     if text is None:
         return ""
     return _moment(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def ago(text: str | None) -> str:
-    """How long ago, in its largest unit."""
+    """Return how long ago a time was, in its largest unit."""
     if text is None:
         return ""
     return duration((datetime.now(timezone.utc) - _moment(text)).total_seconds())
 
 
 def duration(seconds: float) -> str:
-    """ "42 s", "17 min", "5 h", "3 d"."""
+    """Return "42 s", "17 min", "5 h" or "3 d"."""
     seconds = max(0.0, seconds)
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:

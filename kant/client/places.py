@@ -1,4 +1,4 @@
-"""The commands about what there is: clusters, nodes, quotas."""
+"""The commands about clusters, nodes and quotas."""
 
 import argparse
 import re
@@ -29,7 +29,7 @@ def clusters(api: Api, args: argparse.Namespace) -> None:
 
 
 def _cluster(api: Api, args: argparse.Namespace) -> None:
-    """One cluster, and the policy by which it is scheduled now."""
+    """Show one cluster and its current policy."""
     path = f"clusters/{quote(args.cluster, safe='')}"
     cluster, policy = api.get(path), api.get(f"{path}/policy")
     if args.output == "json":
@@ -91,7 +91,7 @@ def nodes(api: Api, args: argparse.Namespace) -> None:
 
 
 def state_of(node: dict[str, Any]) -> list[str]:
-    """What is wanted of a node, and how far that is, in words."""
+    """Return in words what was ordered for a node, and the progress."""
     order = node["order"]
     if order is None:
         return ["out of service"] * (not node["schedulable"])
@@ -101,13 +101,13 @@ def state_of(node: dict[str, Any]) -> list[str]:
 
 
 def _held(node: dict[str, Any], resource: str, unit: int) -> str:
-    """ "48/64": how much of a resource pods ask for, of how much."""
+    """Return e.g. "48/64": how much of a resource pods request, and how much there is."""
     amounts = (node[f"allocated_{resource}"], node[resource])
     return "/".join(f"{amount / unit:.1f}".removesuffix(".0") for amount in amounts)
 
 
 def only_cluster(api: Api) -> str:
-    """The name of the only cluster; raises ClientError where there are several, or none."""
+    """Return the name of the only cluster; raises ClientError if there are several or none."""
     names = [c["name"] for c in api.items("clusters")]
     if len(names) != 1:
         raise usage(f"Name a cluster: {', '.join(names)}." if names else "There is no cluster.")
@@ -135,13 +135,13 @@ def quotas(api: Api, args: argparse.Namespace) -> None:
 
 
 def _loans(loans: list[dict[str, Any]]) -> str:
-    """Who lends, or borrows, how many GPUs; "-" for nobody."""
+    """Return who lends, or borrows, how many GPUs; "-" for nobody."""
     told = (f"{one['tenant'] or '(others)'} {output.number(one['gpus'])}" for one in loans)
     return ", ".join(told) or "-"
 
 
 def set_quota(api: Api, args: argparse.Namespace) -> None:
-    """Set what the flags say of one quota, and show it before and after."""
+    """Set the given fields of one quota, and show it before and after."""
     given = {name: getattr(args, name) for name in QUOTA if getattr(args, name) is not None}
     if not given:
         raise usage("Nothing to set. See: kant quota set --help")
@@ -152,7 +152,7 @@ def set_quota(api: Api, args: argparse.Namespace) -> None:
     if before is None and "guaranteed" not in given:
         raise usage(f"{args.tenant} has no quota for {args.gpu_type}: give --guaranteed too.")
     wanted = {name: before[name] for name in QUOTA} if before else {}
-    if given.get("mode") == "isolated":  # which has no limits: it neither borrows nor lends
+    if given.get("mode") == "isolated":  # it neither borrows nor lends, so it has no limits
         wanted |= {"borrow_limit": None, "lend_limit": None}
     wanted |= {name: None if value == NO_LIMIT else value for name, value in given.items()}
     answer = api.put(
@@ -184,14 +184,14 @@ def quota_changes(api: Api, args: argparse.Namespace) -> None:
 
 
 def _difference(change: dict[str, Any]) -> str:
-    """What a change made of what, field by field."""
+    """Return what a change did, field by field."""
     before, after = change["before"], change["after"]
     pairs = ((name, _shown(before, name), _shown(after, name)) for name in QUOTA)
     return ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
 
 
 def revert_quota(api: Api, args: argparse.Namespace) -> None:
-    """Take back one change, and show the quota, or the tenant, before and after."""
+    """Revert one change, and show the quota or tenant before and after."""
     try:
         record = change_of(api, "quota", args.change)
     except ClientError as error:
@@ -210,19 +210,19 @@ def revert_quota(api: Api, args: argparse.Namespace) -> None:
 
 
 def quota_path(tenant: str, gpu_type: str) -> str:
-    """Of one quota in REST."""
+    """Return the path of a quota in REST."""
     return f"quotas/{quote(tenant, safe='')}/{quote(gpu_type, safe='')}"
 
 
 def amount(text: str) -> float:
-    """A number of GPUs. Raises ArgumentTypeError."""
+    """Parse a number of GPUs. Raises ArgumentTypeError."""
     if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs, e.g. 16 or 0.5")
     return float(text)
 
 
 def limit(text: str) -> float | str:
-    """A number of GPUs, or NO_LIMIT. Raises ArgumentTypeError."""
+    """Parse a number of GPUs or NO_LIMIT. Raises ArgumentTypeError."""
     return text if text == NO_LIMIT else amount(text)
 
 

@@ -22,13 +22,13 @@ ADVICE = f"Write the tenant before its name: {QUEUE}."
 ANY = "any"
 POLICY = "policy"
 ORDERS = ("fifo", "fair-users", POLICY)
-# What `kant queue set` can say, in the order in which it is shown.
+# The settings of `kant queue set`, in display order.
 SETTINGS = (
     *("title", "rank", "weight", "order", "max_running", "max_waiting", "max_gpus"),
     *("default_priority", "max_priority", "default_run_limit_s", "max_run_limit_s"),
     *("default_preemptible", "kinds", "roles", "users", "groups"),
 )
-# Flags of lists: field, flag, metavar, help.
+# Flags with lists: field, flag, metavar, help.
 LISTS = (
     ("kinds", "--kind", "KIND", "kind of job that the queue accepts"),
     ("roles", "--role", "ROLE", "role whose users may submit"),
@@ -64,7 +64,7 @@ def show(api: Api, args: argparse.Namespace) -> None:
 
 
 def global_queue(api: Api, args: argparse.Namespace) -> None:
-    """All that wait their turn on a cluster, in the order of its scheduler."""
+    """List all waiting jobs of a cluster in the order of its scheduler."""
 
     def row(p: dict[str, Any]) -> tuple[object, ...]:
         whose = named({"tenant": p["tenant"], "name": p["queue"]}) if p["tenant"] else ""
@@ -98,7 +98,7 @@ def create(api: Api, args: argparse.Namespace) -> None:
 
 
 def set_queue(api: Api, args: argparse.Namespace) -> None:
-    """Set what the flags say of one queue, and show it before and after."""
+    """Set the given settings of one queue, and show it before and after."""
     path = _path(api, args.queue)
     before = api.get(path)
     given = _given(args, before)
@@ -149,7 +149,7 @@ def changes(api: Api, args: argparse.Namespace) -> None:
 
 
 def revert(api: Api, args: argparse.Namespace) -> None:
-    """Take back one change, and show the queue before and after."""
+    """Revert one change, and show the queue before and after."""
     record = change_of(api, "queue", args.change)
     path = "queues/" + "/".join(quote(part, safe="") for part in record["subject"].split("/"))
     before = now_or_none(api, path)
@@ -170,7 +170,7 @@ def move(api: Api, args: argparse.Namespace) -> None:
 
 
 def full_names(beginning: str) -> Iterator[tuple[str, str]]:
-    """Queues as TENANT/QUEUE that begin so, and their state, for the completion of shells."""
+    """Yield queues with this beginning as TENANT/QUEUE, and their state, for shell completion."""
 
     def ask(api: Api) -> Iterator[tuple[str, str]]:
         for queue in api.items("queues"):
@@ -182,7 +182,7 @@ def full_names(beginning: str) -> Iterator[tuple[str, str]]:
 
 # --- arguments ------------------------------------------------------------------------------------
 def add_settings(parser: argparse.ArgumentParser, *, new: bool) -> None:
-    """What is not given stays as it is; of a new queue the defaults hold."""
+    """Add the flags of settings; omitted ones stay the same, or get defaults in a new queue."""
     flag = parser.add_argument
 
     def of_new(default: object) -> str:
@@ -226,7 +226,7 @@ def _or_any(read: Callable[[str], Any]) -> Callable[[str], Any]:
     def value(text: str) -> Any:
         return ANY if text == ANY else read(text)
 
-    value.__name__ = "value"  # argparse names it where it refuses a text
+    value.__name__ = "value"  # argparse shows this name when it refuses a text
     return value
 
 
@@ -237,7 +237,7 @@ def _whole(text: str) -> int:
 
 
 def _share(text: str) -> tuple[str, float | None]:
-    """ "H100=16" or "H100=any". Raises ArgumentTypeError."""
+    """Parse "H100=16" or "H100=any". Raises ArgumentTypeError."""
     model, _, gpus = text.rpartition("=")
     if not model:
         raise argparse.ArgumentTypeError(f"{text!r} is not TYPE=GPUS, e.g. H100=16")
@@ -245,7 +245,7 @@ def _share(text: str) -> tuple[str, float | None]:
 
 
 def _given(args: argparse.Namespace, before: dict[str, Any]) -> dict[str, Any]:
-    """The settings that flags name, as REST takes them."""
+    """Return the given settings, as REST takes them."""
     given = {name: v for name in SETTINGS if (v := getattr(args, name)) is not None}
     for name, value in given.items():
         if name == "max_gpus":
@@ -271,7 +271,7 @@ def _query(args: argparse.Namespace) -> dict[str, str] | None:
 
 
 def _of_tenant(api: Api, text: str) -> tuple[str, str]:
-    """The tenant and the name of a queue as it is written. Raises ClientError."""
+    """Split the written name of a queue into tenant and name. Raises ClientError."""
     tenant, _, name = text.rpartition("/")
     if not name:
         raise usage(f"Name a queue, e.g. vision/nightly, not {text!r}.")
@@ -279,8 +279,10 @@ def _of_tenant(api: Api, text: str) -> tuple[str, str]:
 
 
 def _there(api: Api, text: str) -> tuple[str, str]:
-    """The same of a queue that is there: its name alone does where one is yours, or only one has
-    it. Raises ClientError."""
+    """As `_of_tenant`, for an existing queue. Raises ClientError.
+
+    The name alone is enough if one such queue is in a tenant of yours, or if only one exists.
+    """
     if "/" in text or not text:
         return _of_tenant(api, text)
     found = [queue["tenant"] for queue in api.items("queues", {"name": text})]
@@ -302,7 +304,7 @@ def named(queue: dict[str, Any]) -> str:
 
 
 def shown(queue: dict[str, Any] | None, name: str) -> str:
-    """A setting in words."""
+    """Return a setting in words."""
     if queue is None:
         return "-"
     value = queue.get(name)
@@ -320,7 +322,7 @@ def shown(queue: dict[str, Any] | None, name: str) -> str:
 
 
 def difference(change: dict[str, Any]) -> str:
-    """What a change made of what, field by field."""
+    """Return what a change did, field by field."""
     before, after = change["before"], change["after"]
     if before is None or after is None:
         return "created" if before is None else "deleted"
@@ -342,7 +344,7 @@ def _amounts(gpus: dict[str, float]) -> str:
 
 
 def _gpus(queue: dict[str, Any]) -> str:
-    """What its jobs hold, against its limits."""
+    """Return what the queue's jobs hold, with its limits."""
     models = sorted({*queue["gpus_held"], *queue["max_gpus"]})
     held = ((m, queue["gpus_held"].get(m, 0), queue["max_gpus"].get(m)) for m in models)
     return ", ".join(f"{m} {_of(has, most)}" for m, has, most in held) or "-"

@@ -1,4 +1,4 @@
-"""The job document of `kant submit`: flags, and what they go before: a file, or another job's."""
+"""The job document of `kant submit`: flags, which override a file or another job's document."""
 
 import argparse
 import json
@@ -14,20 +14,20 @@ from kant.client.flags.numbers import number, whole
 from kant.client.job_flags import FLAGS, CliFlag
 
 CHANGEABLE = tuple(flag.field for flag in FLAGS if flag.changes)
-# What pods are like: it stands in the pod sets where the document has them.
+# Fields of pods: they go into the pod sets if the document has any.
 OF_PODS = frozenset(flag.field for flag in FLAGS if flag.of_pods) | {"command"}
 LEVELS = ("required_level", "preferred_level")
-# Of these, the flag adds to what the document says: a mapping, or what nodes must not be called.
+# Fields to which the flag adds instead of replacing them: mappings, and nodes to exclude.
 MAPPINGS = frozenset(
     flag.field for flag in FLAGS if flag.reads in ("pair", "secret_key", "device_claim")
 )
 NODES = next(flag.field for flag in FLAGS if flag.reads == "not_node")
-# What stands for no value where a job may have none, and the metavars of the flags that take it.
+# The text that removes a value, and the metavars of flags that accept it.
 NONE = "none"
-WHERE = " where "  # before each expression that the devices of a claim are to satisfy
+WHERE = " where "  # before each expression that the devices of a claim must satisfy
 TIME_OR_NONE, WHEN_OR_NONE = f"TIME|{NONE}", f"WHEN|{NONE}"
 TEMPLATE = "TEMPLATE"
-# As many values as Kant takes in one body.
+# As many values as Kant accepts in one body.
 MOST_NODES = 100_000
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 DEFAULT = re.compile(r" \(default[^)]*\)")
@@ -62,8 +62,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_changeable(parser: argparse.ArgumentParser) -> None:
-    """The flags of CHANGEABLE, what may be asked for anew while a job waits. What is not given
-    stays as it is, whatever the default of a new job is."""
+    """Add the flags of CHANGEABLE, which may change while a job waits.
+
+    Omitted ones stay the same, whatever the default of a new job is.
+    """
     for one in FLAGS:
         if one.changes:
             _add(parser, one._replace(says=DEFAULT.sub("", one.says)))
@@ -85,7 +87,8 @@ def _add(parser: argparse.ArgumentParser, flag: CliFlag) -> None:
 
 
 def given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    """The flags among `names` that were given, as fields of a document; NONE is null there."""
+    """Return the flags among `names` that were given, as fields of a document; NONE becomes
+    null."""
     found = {name: getattr(args, name) for name in names}
     return {
         name: None if name in CHANGEABLE and value == NONE else value
@@ -95,15 +98,17 @@ def given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
 
 
 def none_for(beginning: str) -> Iterator[tuple[str, str]]:
-    """NONE, for the completion of shells."""
+    """Yield NONE, for shell completion."""
     if NONE.startswith(beginning):
         yield NONE, "take away what was said before"
 
 
 def document_of(args: argparse.Namespace, document: dict[str, Any]) -> dict[str, Any]:
-    """The job document that the arguments ask for; its tenant may be missing. `document`: what the
-    flags go before, which is changed. Raises ClientError where it has several pod sets and a flag
-    says something of one."""
+    """Return the job document that the arguments ask for; its tenant may be missing.
+
+    `document`: what the flags override; it is changed. Raises ClientError if it has several pod
+    sets and a flag is about only one.
+    """
     asked = given(args, [flag.field for flag in FLAGS])
     if args.command:
         asked["command"] = args.command
@@ -116,7 +121,7 @@ def document_of(args: argparse.Namespace, document: dict[str, Any]) -> dict[str,
             _put(document, field, value)
             continue
         if field in LEVELS:
-            document.pop(field, None)  # which holds for all pod sets: there is this one
+            document.pop(field, None)  # it is for all pod sets, of which there is only this one
         for one in sets:
             _put(one, "count" if field == "replicas" else field, value)
     if args.array is not None:
@@ -128,12 +133,12 @@ def document_of(args: argparse.Namespace, document: dict[str, Any]) -> dict[str,
     return document
 
 
-# What the flag of a field takes the place of.
+# Other fields that a flag's field replaces.
 _INSTEAD = {"gpu_types": "gpu_type", "replicas": "count"}
 
 
 def _put(document: dict[str, Any], field: str, value: Any) -> None:
-    """Set a field of the job, or of one of its pod sets, as its flag says."""
+    """Set a field of the job, or of one of its pod sets, from its flag."""
     if field in MAPPINGS:
         value = {**(document.get(field) or {}), **dict(value)}
     if field == NODES:
@@ -144,7 +149,7 @@ def _put(document: dict[str, Any], field: str, value: Any) -> None:
 
 
 def _without(terms: Any, nodes: Iterable[str]) -> list[dict[str, Any]]:
-    """A node affinity that means none of these nodes any more: any of its terms is enough."""
+    """Return a node affinity that excludes these nodes, in each term, since any term is enough."""
     if not (isinstance(terms, list) and all(isinstance(term, dict) for term in terms)):
         raise usage(f"{NODES} of the job is not a list of terms, so --exclude-node adds nothing.")
     names = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
@@ -154,7 +159,7 @@ def _without(terms: Any, nodes: Iterable[str]) -> list[dict[str, Any]]:
 def _refuse_of_one(
     args: argparse.Namespace, sets: Sequence[dict[str, Any]], asked: Iterable[str]
 ) -> None:
-    """Raises ClientError naming the flags that several pod sets cannot share."""
+    """Raise ClientError naming the flags that several pod sets cannot share."""
     alone = [f for f in asked if f in OF_PODS and f not in (*LEVELS, *MAPPINGS, NODES)]
     if alone:
         flags = ", ".join(args.flags[field] for field in alone)
@@ -167,14 +172,13 @@ def _refuse_of_one(
 
 
 def name_of(command: Sequence[str]) -> str:
-    """A job name made of the first word of a command: "/bin/train.py" is "train-py"."""
+    """Return a job name from the first word of a command: "/bin/train.py" becomes "train-py"."""
     word = str(command[0]).rsplit("/", 1)[-1].lower()
     return re.sub(r"[^a-z0-9]+", "-", word).strip("-")[:63].strip("-") or "job"
 
 
 def read(name: str, what: str = "job") -> dict[str, Any]:
-    """The mapping in a JSON or YAML file that holds a `what`. Raises ClientError naming the
-    file."""
+    """Return the mapping in a JSON or YAML file of a `what`. Raises ClientError naming the file."""
     found = found_in(name, what)
     if not isinstance(found, dict):
         raise usage(f"{name} holds no {what}: one mapping of fields is expected.")
@@ -182,7 +186,8 @@ def read(name: str, what: str = "job") -> dict[str, Any]:
 
 
 def found_in(name: str, what: str) -> Any:
-    """What a JSON or YAML file has; "-" is stdin. Raises ClientError naming the file."""
+    """Return the content of a JSON or YAML file; "-" is stdin. Raises ClientError naming the
+    file."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -200,7 +205,7 @@ def found_in(name: str, what: str) -> Any:
 
 def _yaml(name: str, what: str, text: str, no_json: ValueError) -> Any:
     try:
-        import yaml  # PyYAML need not be there
+        import yaml  # PyYAML may be missing
     except ImportError:
         text = f"{name} is not JSON ({no_json}), and YAML needs PyYAML: pip install pyyaml."
         raise usage(text) from None
@@ -221,20 +226,20 @@ def _yaml(name: str, what: str, text: str, no_json: ValueError) -> Any:
         raise usage(f"{name} is neither JSON nor YAML: {error}") from None
     except RecursionError:
         raise usage(f"{name} is nested too deeply, or an alias leads back into itself.") from None
-    except ValueError as error:  # of a scalar: 2026-13-01, 0x_, a number of 5000 digits
+    except ValueError as error:  # from a scalar: 2026-13-01, 0x_, a number of 5000 digits
         told = str(error).partition(";")[0]
         raise usage(f"{name} holds a value that cannot be read: {told}.") from None
 
 
 def _plain(value: Any) -> Any:
-    """A value of YAML as JSON has it; raises ValueError for one that JSON has not."""
+    """Return a YAML value as JSON has it; raises ValueError for a value that JSON lacks."""
     if isinstance(value, dict):
         if strange := [key for key in value if not isinstance(key, str)]:
             raise ValueError(f"the name {strange[0]!s} is no text: put it into quotes")
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_plain(each) for each in value]
-    if isinstance(value, date):  # a time is one, too
+    if isinstance(value, date):  # a datetime is a date, too
         return value.isoformat()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -242,7 +247,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Twice(Exception):
-    """A mapping has this name twice: nobody knows which value is meant."""
+    """A mapping has this name twice, so it is unclear which value is meant."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -255,7 +260,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _nodes(node: Any, known: dict[int, int]) -> int:
-    """How many YAML nodes there are in one, aliases followed; each is counted once."""
+    """Return the number of YAML nodes in a node, with aliases expanded; computed once per node."""
     if id(node) not in known:
         inside = node.value if isinstance(node.value, list) else []
         if node.id == "mapping":
@@ -266,7 +271,7 @@ def _nodes(node: Any, known: dict[int, int]) -> int:
 
 
 def duration_s(text: str) -> int:
-    """Seconds of "90", "90s", "30m", "2h", "1d12h". Raises ArgumentTypeError."""
+    """Parse "90", "90s", "30m", "2h" or "1d12h" into seconds. Raises ArgumentTypeError."""
     if re.fullmatch("[0-9]{1,18}", text):
         return int(text)
     if not re.fullmatch(r"([0-9]{1,18}[smhdw])+", text):
@@ -275,7 +280,7 @@ def duration_s(text: str) -> int:
 
 
 def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Reads NONE too."""
+    """Return a parser that accepts NONE, too."""
     return lambda text: text if text == NONE else read(text)
 
 
@@ -321,7 +326,7 @@ def _device_claim(text: str) -> tuple[str, dict[str, Any]]:
     }
 
 
-# How the text of a flag is read, by the name of it in `job_flags`; any other as it is.
+# How a flag's text is parsed, by its `reads` in `job_flags`; others stay text.
 _READ: dict[str, Callable[[str], Any]] = {
     "number": whole,
     "time": duration_s,

@@ -1,4 +1,4 @@
-"""Which template somebody means."""
+"""Finds the template that a user means."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,8 +8,10 @@ from kant.client.errors import NOT_FOUND, ClientError
 
 
 def template_of(api: Api, text: str) -> dict[str, Any]:
-    """The template of that name, TENANT/NAME or id. Raises ClientError where there is none, or
-    several."""
+    """Return the template with that name, TENANT/NAME or id.
+
+    Raises ClientError if none or several match.
+    """
     found = [
         one
         for one in api.items("templates")
@@ -27,7 +29,8 @@ def template_of(api: Api, text: str) -> dict[str, Any]:
 
 
 def named(beginning: str) -> Iterator[tuple[str, str]]:
-    """Names of templates that begin so, and what they are, for the completion of shells."""
+    """Yield names of templates with this beginning, and their descriptions, for shell
+    completion."""
 
     def ask(api: Api) -> Iterator[tuple[str, str]]:
         for one in api.items("templates"):

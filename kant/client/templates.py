@@ -18,7 +18,7 @@ def listed(api: Api, args: argparse.Namespace) -> None:
 
 
 def save(api: Api, args: argparse.Namespace) -> None:
-    """Keep what another job asks for under a name."""
+    """Save what another job asks for as a template."""
     document = api.get(f"{address(api, args.like)}/document")
     tenant = args.tenant or document["tenant"]
     body = {"tenant": tenant, "name": args.name, "description": args.description}
@@ -65,7 +65,7 @@ def _row(one: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _types(document: dict[str, Any]) -> list[str]:
-    """The GPU types that it names, the preferred first."""
+    """Return the GPU types that the document names, preferred first."""
     sets = document.get("pod_sets", [document])
     named = [name for s in sets for name in (s.get("gpu_types") or [s.get("gpu_type")]) if name]
     return list(dict.fromkeys(named))

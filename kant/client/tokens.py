@@ -1,4 +1,4 @@
-"""`kant token`: API tokens of one's own, also such as may do less than their owner."""
+"""`kant token`: the user's own API tokens, including ones that may do less than their owner."""
 
 import argparse
 from datetime import datetime, timedelta, timezone
@@ -22,12 +22,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def create(api: Api, args: argparse.Namespace) -> None:
-    """Make a token, and print its secret alone: it can be kept in a variable or file."""
+    """Create a token and print only its secret, to keep in a variable or file."""
     body: dict[str, Any] = {"name": args.name, "scopes": args.scopes, "tenant": args.tenant}
     if args.days is not None:
         body["expires_at"] = (datetime.now(timezone.utc) + timedelta(days=args.days)).isoformat()
     made = api.post("tokens", body)
-    if made["secret"] is None:  # the answer that had it was lost on its way
+    if made["secret"] is None:  # the answer with the secret was lost
         raise ClientError(FAILED, f"The token got lost on its way. Revoke {made['id']}.")
     if args.output == "json":
         output.document(made)
@@ -41,7 +41,7 @@ def listed(api: Api, args: argparse.Namespace) -> None:
 
 
 def revoke(api: Api, args: argparse.Namespace) -> None:
-    """End tokens, and with each those that it made."""
+    """Revoke tokens, and the tokens that they created."""
     for token in args.tokens:
         api.delete(f"tokens/{token}")
         print(f"Token {token} is revoked.")

@@ -16,7 +16,7 @@ HEADS = {
     "borrowed_gpu_hours": "BORROWED",
     "idle_gpu_hours": "IDLE",
 }
-DECIMALS = {"pods_started": 0}  # else 2
+DECIMALS = {"pods_started": 0}  # otherwise 2
 BY = "KEYS"
 
 
@@ -69,7 +69,7 @@ def usage(api: Api, args: argparse.Namespace) -> None:
 
 
 def keys(beginning: str) -> Iterator[tuple[str, str]]:
-    """What may stand in a list of KEYS that begins so, for the completion of shells."""
+    """Yield completions for a list of KEYS with this beginning, for shell completion."""
     *before, last = beginning.split(",")
     for key in KEYS:
         if key.startswith(last) and key not in before:

@@ -1,4 +1,4 @@
-"""`kant webhooks`: who is told of what happens, and whether it arrives."""
+"""`kant webhooks`: who gets told what happens, and whether the messages arrive."""
 
 import argparse
 import time
@@ -18,12 +18,12 @@ EVENTS = (
 FORMATS = ("standard", "slack")
 HEADS = ("ID", "NAME", "STATE", "TENANT", "FORMAT", "EVENTS", "LAST DELIVERED")
 DELIVERIES = ("ID", "EVENT", "STATE", "ABOUT", "ANSWER", "TRIES", "HAPPENED", "NEXT TRY")
-# A test is sent within seconds, and given up after ten.
+# A test is sent within seconds and given up after ten.
 TEST_S, LOOKS_S = 30.0, 0.5
 
 
 def add_commands(command: Any, commands: Any, written: Any, both: Sequence[str]) -> None:
-    """The commands below `kant webhooks`. `command` and `written`: as `__main__` has them."""
+    """Add the commands below `kant webhooks`; `command` and `written` are those of `__main__`."""
 
     def of_one(name: str, run: Any, text: str, formats: Sequence[str] = both) -> Any:
         made = command(name, run, text, formats, commands)
@@ -68,7 +68,10 @@ def add_commands(command: Any, commands: Any, written: Any, both: Sequence[str])
 
 
 def _settings(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Of a new webhook (`required`), or of one of which stays what is not given."""
+    """Add the flags of settings, for a new webhook (`required`) or for a change.
+
+    In a change, omitted settings stay the same.
+    """
     flag = parser.add_argument
 
     def of_new(default: object) -> str:
@@ -119,7 +122,7 @@ def change(api: Api, args: argparse.Namespace) -> None:
 
 
 def test(api: Api, args: argparse.Namespace) -> None:
-    """Send one, and wait for what becomes of it."""
+    """Send a test event and wait for the result."""
     hook = _one(api, args.webhook)
     path = f"webhooks/{hook['id']}"
     made = api.post(f"{path}:test", {})
@@ -171,7 +174,7 @@ def redeliver(api: Api, args: argparse.Namespace) -> None:
 
 # --- the parts ------------------------------------------------------------------------------------
 def _one(api: Api, text: str) -> dict[str, Any]:
-    """The webhook of that name or id. Raises ClientError where none or several are meant."""
+    """Return the webhook with that name or id. Raises ClientError if none or several match."""
     hooks = list(api.items("webhooks"))
     named = [hook for hook in hooks if hook["name"] == text]
     found = named or [hook for hook in hooks if text and hook["id"].startswith(text)]
@@ -194,7 +197,7 @@ def _query(args: argparse.Namespace) -> dict[str, str] | None:
 
 
 def _secret(made: dict[str, Any], remedy: str) -> str:
-    if made["secret"] is None:  # the answer that had it was lost on its way
+    if made["secret"] is None:  # the answer with the secret was lost
         raise ClientError(FAILED, f"The secret was lost on its way. Make another: {remedy}")
     return str(made["secret"])
 

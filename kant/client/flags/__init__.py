@@ -1,1 +1,1 @@
-"""How the texts of flags are read."""
+"""Parsing of flag values."""

@@ -1,4 +1,4 @@
-"""Examples of every command, which its help ends with."""
+"""Examples of every command, shown at the end of its help."""
 
 import argparse
 
@@ -136,8 +136,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def add_examples(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> None:
-    """Behind what the help of each command says below its flags."""
-    # argparse offers no other way to look into a parser than its members with an underscore.
+    """Add the examples to the epilog of each command."""
+    # argparse gives access to a parser's content only through members with an underscore.
     below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     for action in below:
         for name, command in action.choices.items():

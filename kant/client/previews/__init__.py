@@ -1,1 +1,1 @@
-"""What would be done to jobs, before it is done: of quotas, of nodes."""
+"""Previews: what a change of quotas or nodes would do to jobs."""

@@ -1,4 +1,4 @@
-"""`kant defrag`: whole nodes for a price that is told before."""
+"""`kant defrag`: free whole nodes at a cost that is shown beforehand."""
 
 import argparse
 from typing import Any
@@ -50,7 +50,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def defrag(api: Api, args: argparse.Namespace) -> None:
-    """Plan which nodes are emptied and by whose moves, and have it done now or at a time."""
+    """Plan which nodes are emptied and which jobs move; carry it out now or order it for a time."""
     cluster = args.cluster or only_cluster(api)
     if args.orders or args.cancel is not None:
         _orders(api, args, f"clusters/{quote(cluster, safe='')}/plan-orders")
@@ -87,7 +87,7 @@ def defrag(api: Api, args: argparse.Namespace) -> None:
 
 
 def _order(api: Api, args: argparse.Namespace, cluster: str, wish: Row, plan: Row) -> None:
-    """Order it for a time, for at most what it costs now where nothing else is said."""
+    """Order the plan for a time; by default it may cost at most what it costs now."""
     lost = plan["lost_gpu_s"] if args.at_most is None else args.at_most * 3600
     body = {
         **wish,

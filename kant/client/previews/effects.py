@@ -1,4 +1,4 @@
-"""What a change would do to jobs, as the server looks ahead."""
+"""What a change would do to jobs, as the server predicts it."""
 
 import argparse
 from typing import Any

@@ -1,4 +1,4 @@
-"""What was told of a change before it was made, and what happened in the hour after, in words."""
+"""What a preview said before a change, and what happened in the hour after, in words."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ NOT_YET = "an hour after the change"
 
 
 def told(change: Row) -> str:
-    """ "3 start, 1 stops (2.5 GPU-h lost), 4 sooner"; "" where nobody had looked."""
+    """Return "3 start, 1 stops (2.5 GPU-h lost), 4 sooner"; "" if there was no preview."""
     if change["preview"] is None:
         return ""
     counts = change["preview"]["told"]["counts"]
@@ -28,8 +28,11 @@ def told(change: Row) -> str:
 
 
 def happened(change: Row) -> str:
-    """ "2 started (1 of 3 told), 1 preempted (1 reclaimed, 0.4 GPU-h lost), law borrows 8 H100 (4
-    before)"; "" where nobody had looked."""
+    """Return what happened in the hour after a change; "" if there was no preview.
+
+    E.g. "2 started (1 of 3 told), 1 preempted (1 reclaimed, 0.4 GPU-h lost), law borrows 8 H100 (4
+    before)".
+    """
     if change["preview"] is None:
         return ""
     found = change["preview"]["happened"]

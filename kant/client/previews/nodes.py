@@ -1,4 +1,4 @@
-"""The commands that take nodes out of service and back, and say what that would do to jobs."""
+"""The commands that take nodes out of service and back, and preview the effects on jobs."""
 
 import argparse
 from datetime import datetime, timedelta, timezone
@@ -25,7 +25,7 @@ def add_nodes(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def add_choice(parser: argparse.ArgumentParser) -> None:
-    """How many nodes of which type, where none are named."""
+    """Add flags for a number of nodes of a type, for when no nodes are named."""
     flag = parser.add_argument
     flag(
         "-n",
@@ -38,7 +38,7 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
 
 
 def act(api: Api, args: argparse.Namespace) -> None:
-    """Cordon, drain or uncordon nodes, or say what that would do."""
+    """Cordon, drain or uncordon nodes, or preview that."""
     cluster = args.cluster or only_cluster(api)
     body: dict[str, Any] = {}
     if getattr(args, "deadline", None) is not None:
@@ -60,7 +60,7 @@ def act(api: Api, args: argparse.Namespace) -> None:
 
 
 def capacity(api: Api, args: argparse.Namespace) -> None:
-    """What more nodes of a GPU type, or fewer, would do to jobs."""
+    """Preview what more or fewer nodes of a GPU type would do to jobs."""
     args.nodes, args.count = [], args.add or args.remove
     cluster = args.cluster or only_cluster(api)
     preview(api, args, cluster, "add" if args.add else "remove", {})
@@ -98,7 +98,7 @@ def _row(node: dict[str, Any]) -> tuple[object, ...]:
 
 
 def deadline(text: str) -> str:
-    """An instant: "0s" and "2h" from now, or a time as in RFC 3339. Raises ArgumentTypeError."""
+    """Parse a time: "0s" or "2h" from now, or RFC 3339. Raises ArgumentTypeError."""
     if text[:1] in "0123456789" and text[-1:] in "smhdw0123456789" and "T" not in text:
         return (datetime.now(timezone.utc) + timedelta(seconds=duration_s(text))).isoformat()
     try:

@@ -1,1 +1,1 @@
-"""The commands about changes of quotas that are prepared, or happen later."""
+"""The commands about quota changes that are drafted or happen later."""

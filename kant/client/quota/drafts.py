@@ -19,7 +19,7 @@ EMPTY = "Your draft is empty. See: kant quota draft set --help"
 
 
 def show(api: Api, args: argparse.Namespace) -> None:
-    """What is in a draft beside what is so now, and who was faster."""
+    """Show a draft beside the current values, and what others changed meanwhile."""
     draft = api.get(_path(args.user or _me(api)))
     if args.output == "json":
         output.document(draft)
@@ -56,7 +56,7 @@ def listed(api: Api, args: argparse.Namespace) -> None:
 
 
 def set_cell(api: Api, args: argparse.Namespace) -> None:
-    """Write one quota; `--over` takes what somebody else has set meanwhile as read."""
+    """Write one quota into the draft; `--over` overrides what somebody else has set meanwhile."""
     name = "typed" if isinstance(args.gpus, str) else "guaranteed"
     cell = {"tenant": args.tenant, "gpu_type": args.gpu_type, name: args.gpus}
     terms = {"mode": args.mode, "borrow_limit": args.borrow_limit, "lend_limit": args.lend_limit}
@@ -69,7 +69,7 @@ def set_cell(api: Api, args: argparse.Namespace) -> None:
 
 
 def drop(api: Api, args: argparse.Namespace) -> None:
-    """Take one quota out of the draft, or a tenant: it shall say what it says already."""
+    """Remove a quota or a tenant from the draft: its current value stays."""
     if args.gpu_type is None:
         draft = _mine(api)
         found = [one for one in draft["tenants"] if one["tenant"] == args.tenant]
@@ -83,12 +83,12 @@ def drop(api: Api, args: argparse.Namespace) -> None:
 
 
 def move(api: Api, args: argparse.Namespace) -> None:
-    """Write where a tenant shall stand, or what its share shall weigh."""
+    """Write a tenant's new place or weight into the draft."""
     _write_tenant(api, args, moves.move_of(args))
 
 
 def import_file(api: Api, args: argparse.Namespace) -> None:
-    """Write all that a CSV file makes others than they are, or nothing of it."""
+    """Write everything that a CSV file changes into the draft, or nothing."""
     me = _path(_me(api))
     cells, places = sheets.edits(api, args.file, now_or_none(api, me))
     if not cells:
@@ -105,7 +105,7 @@ def import_file(api: Api, args: argparse.Namespace) -> None:
 
 
 def export(api: Api, args: argparse.Namespace) -> None:
-    """All quotas as CSV as the draft would make them."""
+    """Write all quotas as CSV, as the draft would make them."""
     sheets.write(api, sheets.drafted(api.get(_path(args.user or _me(api)))))
 
 
@@ -116,7 +116,7 @@ def preview(api: Api, args: argparse.Namespace) -> None:
 
 
 def apply(api: Api, args: argparse.Namespace) -> None:
-    """Make quotas what the draft says, as it is now, and show them before and after."""
+    """Apply the draft in its current version, and show the quotas before and after."""
     draft = _mine(api)
     given = {"reason": args.reason, "starts_at": args.starts, "ends_at": args.until}
     body = {name: value for name, value in given.items() if value is not None}
@@ -158,7 +158,7 @@ def discard(api: Api, _args: argparse.Namespace) -> None:
 
 
 def add_flags(command: Any, kinds: Any, formats: Any) -> None:
-    """`command` makes a command of `kinds`, with `formats` of output."""
+    """Add the commands; `command` makes a command of `kinds` with output `formats`."""
     one = command(
         "show", show, "show a draft, and which quotas others have changed since", formats, kinds
     )
@@ -205,7 +205,8 @@ def add_flags(command: Any, kinds: Any, formats: Any) -> None:
 
 
 def _amount_or_cell(text: str) -> float | str:
-    """A number of GPUs, or several words, which the server reads. Raises ArgumentTypeError."""
+    """Parse a number of GPUs, or several words, which the server parses. Raises
+    ArgumentTypeError."""
     return text if len(text.split()) > 1 else amount(text)
 
 
@@ -253,7 +254,7 @@ def _write_tenant(api: Api, args: argparse.Namespace, tenant: dict[str, Any]) ->
 
 
 def _say_size(draft: dict[str, Any]) -> None:
-    """E.g. "2 quotas and 1 tenant are in your draft now."."""
+    """Print e.g. "2 quotas and 1 tenant are in your draft now."."""
     counts = ((len(draft["cells"]), "quota"), (len(draft["tenants"]), "tenant"))
     parts = [f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts if n] or ["0 quotas"]
     verb = "is" if len(parts) == 1 and parts[0].startswith("1 ") else "are"

@@ -1,4 +1,4 @@
-"""Tenants in drafts and orders: where they shall stand in the tree, and what their share weighs."""
+"""Tenants in drafts and orders: their new place in the tree and the weight of their share."""
 
 import argparse
 from typing import Any
@@ -12,7 +12,7 @@ TOP = "the top of the tree"
 
 
 def told(one: dict[str, Any], now: dict[str, Any]) -> str:
-    """What a draft or an order makes of a tenant as it is: "below org → ml, weight 1 → 2"."""
+    """Return what a draft or order does to a tenant: "below org → ml, weight 1 → 2"."""
     sets = one["sets"]
     if sets is None:
         texts = (f"{name} {text!r}" for name, text in one["typed"].items())
@@ -26,7 +26,7 @@ def told(one: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 def faster(one: dict[str, Any]) -> str:
-    """Who changed it since the edit began; "-" = nobody."""
+    """Return who changed it since the edit began; "-" = nobody."""
     by = one["overtaken"]
     if by is None:
         return "-"
@@ -39,7 +39,7 @@ def faster(one: dict[str, Any]) -> str:
 
 
 def move_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The tenant as flags say. Raises ClientError where they say nothing."""
+    """Return the change of a tenant from the flags. Raises ClientError if there are none."""
     given: dict[str, Any] = {"tenant": args.tenant}
     if args.below is not None or args.top:
         given["parent"] = args.below
@@ -51,7 +51,7 @@ def move_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def weight(text: str) -> float:
-    """A weight. Raises ArgumentTypeError."""
+    """Parse a weight. Raises ArgumentTypeError."""
     whole, _, part = text.partition(".")
     digits = whole + part
     if not (digits.isascii() and digits.isdigit() and 0 < len(text) < 19):
@@ -60,7 +60,7 @@ def weight(text: str) -> float:
 
 
 def difference(change: dict[str, Any]) -> str:
-    """What a change made of a tenant, field by field."""
+    """Return what a change did to a tenant, field by field."""
     before, after = change["before"] or {}, change["after"] or {}
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return ", ".join(f"{name} {_said(before, name)} → {_said(after, name)}" for name in names)
@@ -72,7 +72,7 @@ def _said(document: dict[str, Any], name: str) -> str:
 
 
 def revert(api: Api, args: argparse.Namespace) -> bool:
-    """Take back one change of a tenant's place or weight; False where there is none of this id."""
+    """Revert a change of a tenant's place or weight; False if no such change has this id."""
     found = api.get("audit", {"action": "tenant.changed", "q": args.change, "limit": 500})["items"]
     found = [one for one in found if one["id"].startswith(args.change.lower())]
     if len(found) > 1:

@@ -1,4 +1,4 @@
-"""The commands about changes of quotas that are made at a time, or until a time."""
+"""The commands about quota changes that start or end at a given time."""
 
 import argparse
 from typing import Any
@@ -69,7 +69,7 @@ def show(api: Api, args: argparse.Namespace) -> None:
 
 
 def act(api: Api, args: argparse.Namespace) -> None:
-    """Call an order off, end it, or let it stay, as `verb` says."""
+    """Act on an order as `verb` says: e.g. cancel it, end it or keep it."""
     order = _one(api, args.order)
     query = {"dry_run": "true"} if args.dry_run else None
     answer = api.post(f"quota-orders/{order['id']}/{args.verb}", {"reason": args.reason}, query)
@@ -85,7 +85,7 @@ def act(api: Api, args: argparse.Namespace) -> None:
 
 
 def told(order: dict[str, Any]) -> str:
-    """The state of an order, with the times that matter in it."""
+    """Return the state of an order, with the relevant times."""
     state = str(order["state"])
     if state in PENDING and order["starts_at"]:
         state += f" for {output.when(order['starts_at'])}"
@@ -95,7 +95,7 @@ def told(order: dict[str, Any]) -> str:
 
 
 def _terms(cell: dict[str, Any]) -> list[str]:
-    """What an order sets beside the guarantee."""
+    """Return what an order sets besides the guarantee."""
     return [
         f"{name.replace('_', ' ')} {NO_LIMIT if value is None else value}"
         for name, value in cell["terms"].items()
@@ -103,8 +103,10 @@ def _terms(cell: dict[str, Any]) -> list[str]:
 
 
 def _one(api: Api, text: str) -> dict[str, Any]:
-    """The order by its id or the beginning of it. Raises ClientError where there is none, or
-    several."""
+    """Return the order by its id or the beginning of the id.
+
+    Raises ClientError if none or several match.
+    """
     if not text:
         raise usage("Name an order by its id, or by the beginning of the id.")
     found = [one for one in api.items("quota-orders") if one["id"].startswith(text.lower())]
@@ -125,7 +127,7 @@ VERBS = (
 
 
 def add_flags(command: Any, kinds: Any, actions: Any, formats: Any) -> None:
-    """`command` makes a command of `kinds` (about all), or of `actions` (about one)."""
+    """Add the commands: `command` makes one of `kinds` (about all), or of `actions` (about one)."""
     text = "list planned and temporary changes of quotas"
     all_of_them = command("orders", listed, text, formats, kinds)
     all_of_them.add_argument("--all", action="store_true", help="list changes that are over, too")

@@ -1,4 +1,4 @@
-"""Quotas as a CSV file, a row a tenant and a column a GPU type: written, and read into a draft."""
+"""Quotas as a CSV file, one row per tenant and one column per GPU type: writing and importing."""
 
 import argparse
 import csv
@@ -12,7 +12,7 @@ from kant.client import output
 from kant.client.api import Api
 from kant.client.errors import USAGE, ClientError, usage
 
-SEPARATORS = ("\t", ";", ",")  # the first of them that stands in the first line
+SEPARATORS = ("\t", ";", ",")  # the first that occurs in the first line is used
 MOST_LENGTH = 1_000_000  # characters
 CORNER = "tenant"
 MOST_TOLD = 20  # faults
@@ -35,12 +35,12 @@ class Cell(NamedTuple):
 
 
 def quotas_now(api: Api) -> Quotas:
-    """{(tenant, GPU type): the quota as the text of a cell}."""
+    """Return {(tenant, GPU type): the quota as the text of a cell}."""
     return {(q["tenant"], q["gpu_type"]): _text(q) for q in api.items("quotas")}
 
 
 def write(api: Api, instead: Quotas) -> None:
-    """All quotas that one may see as CSV, those of a draft `instead` of what there is."""
+    """Print all visible quotas as CSV, with those of a draft `instead` of the current ones."""
     found = quotas_now(api) | instead
     types = [one["name"] for one in api.items("gpu-types")]
     rows = (
@@ -51,15 +51,18 @@ def write(api: Api, instead: Quotas) -> None:
 
 
 def drafted(draft: dict[str, Any]) -> Quotas:
-    """The cells of a draft as texts, with mode and limits."""
+    """Return the cells of a draft as texts, with mode and limits."""
     return {(c["tenant"], c["gpu_type"]): _typed(c) for c in draft["cells"]}
 
 
 def edits(
     api: Api, name: str, draft: dict[str, Any] | None
 ) -> tuple[list[dict[str, Any]], list[Cell]]:
-    """What a file makes others than they are, as cells of a draft, and where each stands in it; a
-    cell that says what is so already leaves the draft. Raises ClientError by line and column."""
+    """Return what a file changes, as cells of a draft, and the place of each cell in the file.
+
+    A cell with the current value removes that quota from the draft. Raises ClientError by line and
+    column.
+    """
     now = quotas_now(api)
     mine = drafted(draft) if draft else {}
     found: list[dict[str, Any]] = []
@@ -77,7 +80,7 @@ def edits(
 
 
 def by_place(error: ClientError, places: list[Cell]) -> ClientError:
-    """What the server says of cells, by their lines and columns in the file."""
+    """Return the server's errors, with lines and columns of the file."""
     told = []
     for at, detail in error.faults:
         field, _, rest = at.partition(".")
@@ -93,7 +96,7 @@ def by_place(error: ClientError, places: list[Cell]) -> ClientError:
 
 
 def read(name: str) -> list[Cell]:
-    """The cells of a file, "-" is stdin. Raises ClientError with line and column."""
+    """Return the cells of a file; "-" is stdin. Raises ClientError with line and column."""
     rows = list(_rows(name))
     if not rows:
         raise usage(f"{name} is empty; kant quotas -o csv writes a file to begin with.")
@@ -108,7 +111,7 @@ def read(name: str) -> list[Cell]:
         tenant = row[0].strip()
         for at, text in enumerate((one.strip() for one in row[1:]), start=1):
             if not text:
-                continue  # says nothing
+                continue  # an empty cell changes nothing
             where = f"  line {line}, column {at + 1}"
             if not tenant:
                 faults.append(f"{where}: name the tenant in the first column of the line.")
@@ -130,7 +133,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _rows(name: str) -> Iterator[tuple[int, list[str]]]:
-    """The lines that are not empty, with their numbers."""
+    """Yield the lines that are not empty, with their numbers."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -150,7 +153,7 @@ def _rows(name: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _text(quota: dict[str, Any]) -> str:
-    """As the server writes a quota into its own CSV."""
+    """Return a quota in the form of the server's CSV."""
     limits = [
         f"{word} {quota[name]:.13g}"
         for word, name in (("borrow", "borrow_limit"), ("lend", "lend_limit"))
@@ -161,7 +164,7 @@ def _text(quota: dict[str, Any]) -> str:
 
 
 def _typed(cell: dict[str, Any]) -> str:
-    """A cell of a draft: what is typed, and what is edited beside it."""
+    """Return a cell of a draft: the typed text and the settings edited beside it."""
     words = cell["typed"].split()
     terms = cell["terms"]
     for name, word in (("mode", ""), ("borrow_limit", "borrow"), ("lend_limit", "lend")):

@@ -1,5 +1,4 @@
-"""`kant replay`: what the history of a cluster would have been under another policy, with other
-nodes or quotas."""
+"""`kant replay`: a cluster's history under another policy, or with other nodes or quotas."""
 
 import argparse
 import json
@@ -20,7 +19,7 @@ from kant.client.submission import duration_s
 STATES = ("QUEUED", "RUNNING", "DONE", "FAILED", "CANCELLED")
 OPEN = STATES[:2]
 POLL_S = 2.0
-STEP = 10  # per cent, between two words about its progress
+STEP = 10  # per cent, between two progress messages
 REPLAY, FIELD, SHAPE, CELL = "REPLAY", "FIELD=VALUE", "TYPE/GPUS=CHANGE", "TENANT/TYPE:FIELD=VALUE"
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -55,10 +54,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 # --- commands -------------------------------------------------------------------------------------
 def start(api: Api, args: argparse.Namespace) -> None:
-    """Ask for a replay, follow it, and show what it finds."""
+    """Start a replay, follow it, and show its result."""
     cluster = args.cluster or only_cluster(api)
     document = {"cluster": cluster, "nodes": args.nodes, "policy": {}, "quotas": []}
-    # Whole minutes of now: the clock there may be a little behind.
+    # Whole minutes, in case the server's clock is a little behind.
     until = args.until or datetime.now(timezone.utc).replace(second=0, microsecond=0)
     if isinstance(args.since, int):
         document["since"] = (until - timedelta(seconds=args.since)).isoformat()
@@ -92,7 +91,7 @@ def show(api: Api, args: argparse.Namespace) -> None:
 
 
 def cancel(api: Api, args: argparse.Namespace) -> None:
-    """End each; all are tried, the first error is the exit code."""
+    """Cancel replays; try all of them; the first error gives the exit code."""
     done, failed = [], list[ClientError]()
     for text in args.replays:
         try:
@@ -105,8 +104,10 @@ def cancel(api: Api, args: argparse.Namespace) -> None:
 
 
 def _address(api: Api, text: str) -> str:
-    """The path of a replay named by its id or the beginning of it. Raises ClientError where there
-    is none, or several."""
+    """Return the path of a replay by its id or the beginning of the id.
+
+    Raises ClientError if none or several match.
+    """
     if _ID.fullmatch(text.lower()):
         return f"replays/{text.lower()}"
     ids = [one["id"] for one in api.items("replays") if one["id"].startswith(text.lower())]
@@ -118,7 +119,7 @@ def _address(api: Api, text: str) -> str:
 
 
 def _followed(api: Api, replay: dict[str, Any]) -> dict[str, Any]:
-    """The replay when it is over; says on its way how far it is."""
+    """Return the replay once it has ended; print its progress meanwhile."""
     told, path = "", f"replays/{replay['id']}"
     try:
         while replay["state"] in OPEN:
@@ -154,7 +155,7 @@ def _say(form: str, found: list[dict[str, Any]]) -> None:
 
 
 def _show(form: str, replay: dict[str, Any]) -> None:
-    """The replay; raises ClientError for one that has failed or was cancelled."""
+    """Print the replay; raises ClientError if it failed or was cancelled."""
     if form == "id":
         print(replay["id"])
     elif form == "json":
@@ -169,7 +170,7 @@ def _show(form: str, replay: dict[str, Any]) -> None:
 
 # --- what is asked for ----------------------------------------------------------------------------
 def moment(text: str) -> datetime:
-    """A time; without an offset it is UTC. Raises ArgumentTypeError."""
+    """Parse a time; without an offset it is UTC. Raises ArgumentTypeError."""
     try:
         found = datetime.fromisoformat(text.upper().replace("Z", "+00:00"))
     except ValueError:
@@ -179,7 +180,7 @@ def moment(text: str) -> datetime:
 
 
 def moment_or_length(text: str) -> datetime | int:
-    """A time, or so many seconds before the end. Raises ArgumentTypeError."""
+    """Parse a time, or a number of seconds before the end. Raises ArgumentTypeError."""
     if re.fullmatch(r"([0-9]{1,18}[smhdw])+", text):
         return duration_s(text)
     try:
@@ -203,7 +204,7 @@ def _shape(text: str) -> dict[str, Any]:
 
 
 def _cell(text: str) -> tuple[str, str, dict[str, Any]]:
-    """(tenant, GPU type, fields of its quota)."""
+    """Parse (tenant, GPU type, fields of its quota)."""
     key, _, settings = text.partition(":")
     tenant, _, gpu_type = key.partition("/")
     if not (tenant and gpu_type and settings):
@@ -221,7 +222,7 @@ def _cell(text: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def _policy(settings: Iterable[tuple[list[str], str]], now: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that were given, in the types that they have in the policy of now."""
+    """Return the given fields, in the types that they have in the current policy."""
     found: dict[str, Any] = {}
     for path, text in settings:
         *above, name = path
@@ -235,8 +236,10 @@ def _policy(settings: Iterable[tuple[list[str], str]], now: Mapping[str, Any]) -
 
 
 def _value(text: str, example: object) -> Any:
-    """The text as what stands in place of the example; as JSON where there is none, or it is said
-    so by a bracket."""
+    """Parse a text in the type of the example.
+
+    Without an example, or for a list that begins with a bracket, as JSON.
+    """
     if isinstance(example, str):
         return text
     if isinstance(example, list) and not text.startswith("["):
@@ -244,11 +247,11 @@ def _value(text: str, example: object) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return text  # of which the server says what is wrong with it
+        return text  # the server will say what is wrong with it
 
 
 def _quota(api: Api, tenant: str, gpu_type: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole quota: what was given, and the rest as it is now."""
+    """Return the whole quota: the given fields, and the rest as it is now."""
     path = f"quotas/{quote(tenant, safe='')}/{quote(gpu_type, safe='')}"
     try:
         now = {name: value for name, value in api.get(path).items() if name in QUOTA}
@@ -268,7 +271,7 @@ def _quota(api: Api, tenant: str, gpu_type: str, fields: Mapping[str, Any]) -> d
 
 
 def _by_flags(error: ClientError, args: argparse.Namespace) -> ClientError:
-    """The error with flags in place of the fields of the document."""
+    """Return the error with flags in place of fields of the document."""
     if not error.faults:
         return error
     lines = [f"  {_flag(place.split('.'), args)}: {detail}" for place, detail in error.faults]
@@ -276,7 +279,7 @@ def _by_flags(error: ClientError, args: argparse.Namespace) -> ClientError:
 
 
 def _flag(path: Sequence[str], args: argparse.Namespace) -> str:
-    """The flag that says what stands at a place of the document."""
+    """Return the flag that sets a place of the document."""
     match path:
         case ["policy", *names]:
             return f"--policy {'.'.join(names)}".strip()
@@ -291,7 +294,7 @@ def _flag(path: Sequence[str], args: argparse.Namespace) -> str:
 
 # --- completion -----------------------------------------------------------------------------------
 def named(beginning: str) -> Iterator[tuple[str, str]]:
-    """Ids of replays that begin so, for the completion of shells."""
+    """Yield ids of replays with this beginning, for shell completion."""
 
     def ask(api: Api) -> Iterator[tuple[str, str]]:
         for one in api.get("replays", {"limit": 50})["items"]:
@@ -302,7 +305,7 @@ def named(beginning: str) -> Iterator[tuple[str, str]]:
 
 
 def settings(beginning: str) -> Iterator[tuple[str, str]]:
-    """Fields of a policy that begin so, and what they are now."""
+    """Yield fields of a policy with this beginning, and their current values."""
 
     def ask(api: Api) -> Iterator[tuple[str, str]]:
         cluster = quote(only_cluster(api), safe="")
@@ -318,7 +321,7 @@ def settings(beginning: str) -> Iterator[tuple[str, str]]:
 
 
 def shapes(beginning: str) -> Iterator[tuple[str, str]]:
-    """Kinds of nodes that begin so."""
+    """Yield kinds of nodes with this beginning."""
 
     def ask(api: Api) -> Iterator[tuple[str, str]]:
         cluster = quote(only_cluster(api), safe="")
@@ -331,7 +334,7 @@ def shapes(beginning: str) -> Iterator[tuple[str, str]]:
 
 
 def cells(beginning: str) -> Iterator[tuple[str, str]]:
-    """Tenants and GPU types that there are quotas of, that begin so."""
+    """Yield tenants and GPU types of existing quotas with this beginning."""
 
     def ask(api: Api) -> Iterator[tuple[str, str]]:
         for one in api.get("quotas", {"limit": 500})["items"]:

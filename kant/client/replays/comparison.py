@@ -1,4 +1,4 @@
-"""What a replay found, as tables: what was recorded, and both runs side by side."""
+"""The result of a replay as tables: what was recorded, and both runs side by side."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ Write = Callable[[float], str]
 
 
 def changes_of(replay: Row) -> Iterator[tuple[str, str, str]]:
-    """(what, as it was, as it is tried) of all that a replay changes."""
+    """Yield (what, old value, new value) for everything that a replay changes."""
     before, after = (dict(_flat(replay[name])) for name in ("policy_before", "policy"))
     for name, value in after.items():
         if before.get(name) != value:
@@ -60,7 +60,7 @@ def _quota(quota: Row | None) -> str:
 
 
 def comparison(replay: Row) -> None:
-    """Print what a replay found."""
+    """Print the result of a replay."""
     result = replay["result"]
     output.pairs((
         ("replay", replay["id"]), ("cluster", replay["cluster"]),
@@ -98,7 +98,7 @@ def _hours(value: float) -> str:
 
 
 def _size_range(label: str) -> str:
-    """ "16–31" for the size class "16"; what is not named by one size stays."""
+    """Return "16–31" for the size class "16"; other labels stay."""
     return f"{label}–{2 * int(label) - 1}" if label.isdigit() and int(label) > 1 else label
 
 
@@ -151,7 +151,7 @@ def _starts(starts: Row) -> str:
 
 
 def _waits(result: Row, head: str, table: str, key: str) -> None:
-    """Mean waits of each row of a table of the runs, and GPU-hours where it has them."""
+    """Print mean waits per row of a table of the runs, and GPU-hours if it has them."""
     hours = table == "tenants"
 
     def row(before: Row) -> Sequence[object]:

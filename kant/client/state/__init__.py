@@ -1,1 +1,1 @@
-"""How a cluster stands now."""
+"""The current state of a cluster."""

@@ -1,4 +1,4 @@
-"""`kant events`: what happened to one job, or to all that one may see."""
+"""`kant events`: what happened to one job, or to all that the user may see."""
 
 import argparse
 from datetime import datetime, timedelta, timezone
@@ -38,7 +38,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def events(api: Api, args: argparse.Namespace) -> None:
-    """Those of a job, the oldest first, or of all, the newest first."""
+    """Print the events of a job, oldest first, or all events, newest first."""
     if args.job is not None:
         given = [name for name in (*FILTERS, "since", "until") if getattr(args, name) is not None]
         if given:
@@ -60,7 +60,7 @@ def _row(event: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _period(since: "datetime | int | None", until: "datetime | None") -> dict[str, Any]:
-    """As the server takes it; a length is counted back from the end."""
+    """Return a period as the server takes it; a length counts back from the end."""
     if isinstance(since, int):
         since = (until or datetime.now(timezone.utc)) - timedelta(seconds=since)
     times = {"since": since, "until": until}

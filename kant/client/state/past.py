@@ -1,4 +1,4 @@
-"""`kant past`: how a cluster stood at an instant that is over."""
+"""`kant past`: the state of a cluster at a past time."""
 
 import argparse
 from datetime import datetime, timedelta, timezone
@@ -22,7 +22,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def past(api: Api, args: argparse.Namespace) -> None:
-    """What was allocated by GPU type, and who waited; as JSON each node, too."""
+    """Print what was allocated by GPU type, and which jobs waited; as JSON also each node."""
     at = args.at
     if not isinstance(at, datetime):
         at = datetime.now(timezone.utc) - timedelta(seconds=at)

@@ -1,4 +1,4 @@
-"""`kant snapshot`: all that the scheduler of a cluster decides by, in a file."""
+"""`kant snapshot`: write everything that a cluster's scheduler decides by to a file."""
 
 import argparse
 import gzip
@@ -23,7 +23,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def snapshot(api: Api, args: argparse.Namespace) -> None:
-    """Write the file whole, or not at all."""
+    """Write the file completely or not at all."""
     cluster = args.cluster or only_cluster(api)
     query = {"anonymise": "true"} if args.anonymise else None
     found = api.get(f"clusters/{quote(cluster, safe='')}/snapshot", query)
@@ -41,7 +41,7 @@ def snapshot(api: Api, args: argparse.Namespace) -> None:
 
 
 def written(found: dict[str, Any]) -> str:
-    """A fact a line, so that two snapshots can be compared line by line."""
+    """Return one fact per line, so that two snapshots can be compared line by line."""
     head = {name: value for name, value in found.items() if name != "scopes"}
     lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
     scopes = []

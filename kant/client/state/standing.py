@@ -1,5 +1,8 @@
-"""`kant pending`: why GPUs are waited for. `kant loans`: who borrows whose guarantee. `kant
-schedulers`: who leads what, and how busy it is."""
+"""`kant pending`, `kant loans` and `kant schedulers`.
+
+They show why jobs wait for GPUs, who borrows whose guarantee, and who leads what and how busy it
+is.
+"""
 
 import argparse
 from typing import Any
@@ -18,7 +21,7 @@ def add_pending_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def pending(api: Api, args: argparse.Namespace) -> None:
-    """The reason with the most GPUs first."""
+    """Print the reasons why jobs wait, the one with the most GPUs first."""
 
     def row(one: Row) -> tuple[object, ...]:
         amounts = (output.number(one["gpus"]), one["jobs"], output.ago(one["since"]))
@@ -38,7 +41,7 @@ def add_loan_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def loans(api: Api, args: argparse.Namespace) -> None:
-    """First those that most is wanted back of."""
+    """Print the loans, those with the most wanted back first."""
 
     def row(one: Row) -> tuple[object, ...]:
         ends = (_tenant(one["borrower"]), _tenant(one["lender"]), one["gpu_type"])
@@ -66,7 +69,7 @@ def add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def schedulers(api: Api, args: argparse.Namespace) -> None:
-    """Those of a cluster together; what is wrong stands below."""
+    """Print the schedulers by cluster, then what is wrong with them."""
 
     def row(one: Row) -> tuple[object, ...]:
         leads = (one["holder"] or "(nobody)", output.ago(one["since"]))

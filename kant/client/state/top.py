@@ -1,4 +1,4 @@
-"""`kant top`: who holds GPUs now, who asks for more, and what is held of each node."""
+"""`kant top`: who holds GPUs now, who asks for more, and how full each node is."""
 
 import argparse
 import sys
@@ -19,9 +19,9 @@ SORTS = {
     NODES: ("held", "free", "share", "name"),
 }
 WATCH_S = 2
-MOST = 500  # rows of one answer
+MOST = 500  # rows per answer
 CLEAR = "\x1b[H\x1b[2J"
-# The columns of each list, by the fields of its rows; JSON and CSV have the fields.
+# The columns of each list, by fields of its rows; JSON and CSV use the field names.
 COLUMNS = {
     "tenants": ("tenant", "gpu_type", "held", "asked", "share"),
     "users": ("tenant", "user", "gpu_type", "held", "asked", "share"),
@@ -60,7 +60,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def top(api: Api, args: argparse.Namespace) -> None:
-    """Print it once, or again and again."""
+    """Print the list once or repeatedly."""
     if args.sort not in SORTS[args.what]:
         raise usage(f"{args.what} are sorted by {', '.join(SORTS[args.what])}.")
     if args.what == NODES and args.tenant:
@@ -129,7 +129,7 @@ def _nodes(api: Api, args: argparse.Namespace) -> list[Row]:
 
 
 def _of_node(node: Row) -> Row:
-    """`free`: GPUs that work and that nobody holds, wholly or in part."""
+    """Return the row of a node; `free`: healthy GPUs that nobody holds, not even in part."""
     held, gpus = node["allocated"], node["gpus"]
     return {
         "node": node["name"], "gpu_type": node["gpu_type"], "gpus": gpus, "held": held,
