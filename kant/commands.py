@@ -1,4 +1,4 @@
-"""The commands of `manage.py`, with numbers as people write them, in Django's commands too."""
+"""The commands of `manage.py`; they all, Django's included, take numbers as people write them."""
 
 import argparse
 from functools import wraps
@@ -11,7 +11,7 @@ from kant.client.flags.numbers import number, whole
 
 
 class Commands(ManagementUtility):
-    """What `manage.py` runs: its arguments as in `sys.argv`."""
+    """Runs `manage.py`, with arguments as in `sys.argv`."""
 
     def fetch_command(self, subcommand: str) -> BaseCommand:
         command = super().fetch_command(subcommand)
@@ -28,7 +28,7 @@ class Commands(ManagementUtility):
 
 
 def _read_as_written(parser: argparse.ArgumentParser) -> None:
-    """Flags of `type=int` or `type=float` read such numbers alone; in commands below it, too."""
+    """Make flags of `type=int` or `type=float` accept only such numbers, also in subcommands."""
     parser.register("type", int, whole)
     parser.register("type", float, number)
     for action in parser._actions:

@@ -21,13 +21,14 @@ from scheduling.cluster_process import ClusterProcess
 
 log = logging.getLogger(__name__)
 
-READY_WITHIN_S = 600.0  # on a machine that is busy; a worker that fails is seen at once
+READY_WITHIN_S = 600.0  # for a busy machine; a failing worker is noticed at once
 STOP_WITHIN_S = 1.5
 TIDY_WITHIN_S = 0.3
 
 
 class Background:
-    """Scheduler, worker and beat as threads: the same tasks, queues and schedule as elsewhere."""
+    """Scheduler, worker and beat as threads, with the same tasks, queues and schedule as
+    elsewhere."""
 
     def __init__(self, app: Celery, folder: Path) -> None:
         self._app = app
@@ -42,8 +43,10 @@ class Background:
         self._beat.start()
 
     def stop(self) -> None:
-        """Stop everything, within a bound: a signal may have interrupted this thread while it
-        held a lock that the others wait for. What is left ends with the process."""
+        """Stop everything within a bound; whatever is left ends with the process.
+
+        A signal may have interrupted this thread while it held a lock that others wait for.
+        """
         ending = threading.Thread(target=self._stop, name="stop", daemon=True)
         ending.start()
         ending.join(STOP_WITHIN_S)
@@ -57,8 +60,11 @@ class Background:
             thread.join(timeout=STOP_WITHIN_S)
 
     def _start_worker(self, queue: str, **options: Any) -> None:
-        """Start a worker and wait until it listens: Celery keeps the choice of queues on the
-        application, so a second worker must not be made before the first has read it."""
+        """Start a worker and wait until it listens.
+
+        Celery keeps the choice of queues on the application, so a second worker must not be made
+        before the first has read its own.
+        """
         worker = WorkController(
             app=self._app,
             hostname=f"{queue}@embedded",
@@ -80,14 +86,14 @@ class Background:
 
 
 class Compilation:
-    """Makes machine code of the decision core in a child process, while Kant runs interpreted."""
+    """Compiles the decision core in a child process while Kant runs interpreted."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:
         self._tell = tell
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Nothing to do where this process has it already, or was asked to interpret."""
+        """Start the compilation, unless this process is compiled or was asked to interpret."""
         if compiled.in_use() or compiled.unwanted():
             return
         self._process = subprocess.Popen(
@@ -95,7 +101,7 @@ class Compilation:
             cwd=compiled.ROOT,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # its compilers end with it
+            start_new_session=True,  # so that its compilers end with it
         )
         threading.Thread(target=self._watch, args=[self._process], daemon=True).start()
 
@@ -108,7 +114,8 @@ class Compilation:
         self._tell(said)
 
     def stop(self) -> None:
-        """It tidies up if it can at once; what it leaves the next compilation removes."""
+        """Stop the child; it cleans up if it can do so quickly, otherwise the next compilation
+        does."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -119,13 +126,13 @@ class Compilation:
             self.kill()
 
     def kill(self) -> None:
-        """With its compilers, at once. Raises ProcessLookupError where none is left."""
+        """Kill the child and its compilers at once. Raises ProcessLookupError if none is left."""
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def stop_when_cluster_ends(cluster: ClusterProcess) -> None:
-    """End this process like Ctrl-C does when the cluster it depends on has gone."""
+    """End this process, as Ctrl-C does, once the cluster that it depends on is gone."""
 
     def watch() -> None:
         while not cluster.ended:

@@ -1,4 +1,4 @@
-"""The end of a process: politely where that is quick, and within a bound whatever it is at."""
+"""The end of a process: orderly if that is quick, and in any case within a time limit."""
 
 import os
 import signal
@@ -12,15 +12,17 @@ from typing import Any
 
 import billiard
 
-WITHIN_S = 3.5  # of the five that a process has, for all that it does politely
-KERNEL_S = 1.3  # later it is ended by SIGALRM
+WITHIN_S = 3.5  # for an orderly end; of the five seconds that a process has
+KERNEL_S = 1.3  # later SIGALRM ends it
 CODE = 128 + signal.SIGTERM
 
 
 class Ending:
-    """A thread that ends the process when it was told to end and does not: a request computes, a
-    query or a cluster is waited for, a lock is held. `takes_along`: each kills a child that it does
-    not come to end."""
+    """A thread that ends the process if it was told to end but does not.
+
+    It may be stuck in a computation, in a query, waiting for a cluster or for a lock.
+    `takes_along`: functions that kill the children that it does not get to end itself.
+    """
 
     def __init__(self) -> None:
         self.takes_along: list[Callable[[], object]] = []
@@ -28,8 +30,10 @@ class Ending:
         self._thread: threading.Thread | None = None
 
     def on(self, *signals: int) -> None:
-        """From one of these signals on the process has WITHIN_S. What handles them now goes on
-        doing so. Outside the main thread, and where nothing handles them, there is nothing to do.
+        """Give the process WITHIN_S from one of these signals on.
+
+        Their current handlers stay active. Does nothing outside the main thread, and for signals
+        without a handler.
         """
         if threading.current_thread() is not threading.main_thread():
             return
@@ -46,17 +50,20 @@ class Ending:
             self.watch()
 
     def watch(self) -> None:
-        """Start the thread, if it does not run."""
+        """Start the thread unless it already runs."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._bound, name="ending", daemon=True)
             self._thread.start()
 
     def begin(self) -> None:
-        """The process is told to end. Signal handlers call this, so it takes no lock that the
-        interrupted code may hold."""
+        """Note that the process was told to end.
+
+        Signal handlers call this, so it takes no lock that the interrupted code may hold.
+        """
         if not self._begun.is_set():
             self._begun.set()
-            # While Python takes itself apart no thread of it runs; the kernel ends it all the same.
+            # While the interpreter shuts down, none of its threads run; the kernel still ends the
+            # process.
             signal.setitimer(signal.ITIMER_REAL, WITHIN_S + KERNEL_S)
 
     def _bound(self) -> None:
@@ -66,7 +73,7 @@ class Ending:
 
 
 def end_now(takes_along: Iterable[Callable[[], object]]) -> None:
-    """End the process and the workers that it made, with a word on what it was at."""
+    """End the process and its worker children, and print what it was doing."""
     me = threading.get_ident()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     at = [
@@ -74,7 +81,7 @@ def end_now(takes_along: Iterable[Callable[[], object]]) -> None:
         for ident, frame in sys._current_frames().items()
         if ident != me
     ]
-    # Not by a logger, whose lock may be held.
+    # Do not use a logger: its lock may be held.
     text = f"Kant: not all has ended within {WITHIN_S} s, so the process does: {'; '.join(at)}\n"
     os.write(2, text.encode(errors="replace"))
     for child in billiard.active_children():

@@ -1,10 +1,9 @@
-"""`python -I kant/environment.py [--dev] [--port N --fleet NAME]`: make the Python environment of
-this clone.
+"""`python -I kant/environment.py [--dev] [--port N --fleet NAME]`: create this clone's .venv.
 
-`make` runs it by the system's Python, before any package is there: it uses nothing else.
-What would keep Kant from starting is told first, in one line: a taken port, no such fleet, a
-read-only folder, a full disk, no package index. Two at once in one clone: the second waits for the
-first.
+`make` runs it with the system's Python before any package is installed, so it uses only the
+standard library. It first reports, in one line, what would keep Kant from starting: a taken port,
+an unknown fleet, a read-only folder, a full disk, no package index. If two run in one clone, the
+second waits for the first.
 """
 
 import argparse
@@ -27,29 +26,29 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 HOST = "127.0.0.1"
-# Those that come with Kant; any other is a file.
+# Fleets that come with Kant; any other is a file.
 FLEETS = ROOT / "scheduling" / "simcluster" / "fleets"
 OPENB = "openb:"
 # What pip unpacks and keeps meanwhile, generously; the tests' tools are the larger part.
 NEEDS_MB = {False: 600, True: 1500}
-# Of that, what pip keeps among temporary files until all is there.
+# The part of it that pip keeps in temporary files until everything is there.
 FETCHED_MB = {False: 150, True: 400}
-# What packages bring and Kant never reads, which is a fifth of them. pip cannot leave it out.
+# Files in packages that Kant never reads, a fifth of the total. pip cannot leave them out.
 UNREAD = (
-    "kubernetes/aio",  # a second client of Kubernetes; Kant has the first one's configuration
-    "plotly/package_data/*.js",  # pages have a plotly.js of their own, in static/vendor
+    "kubernetes/aio",  # a second Kubernetes client; Kant uses the configuration of the first
+    "plotly/package_data/*.js",  # pages use their own plotly.js, in static/vendor
     "plotly/labextension",
     "../../../share/jupyter",
     "**/LC_MESSAGES",  # translations; Kant speaks English (USE_I18N)
 )
 TELL_EVERY_S = 15.0
-# The newest Python whose tests were passed; with a newer one packages may have no wheels.
+# The newest Python that passed the tests; for newer ones packages may lack wheels.
 NEWEST_TESTED = (3, 13)
 LAST_PORT = 65535
 
 
 class CannotStart(Exception):
-    """What is in the way, and what to do about it, in one line."""
+    """What prevents the start, and what to do about it, in one line."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def check_port(port: str) -> None:
-    """Raises CannotStart where that is no port, or nobody can listen on it."""
+    """Raise CannotStart if the port is invalid or cannot be listened on."""
     if not re.fullmatch("[0-9]{1,9}", port) or int(port) > LAST_PORT:
         obstacle = f"PORT={port} is no port: those are 0 to {LAST_PORT}, and 0 is any free one"
     elif refused := refusal(int(port)):
@@ -91,7 +90,7 @@ def check_port(port: str) -> None:
 
 
 def refusal(port: int) -> str:
-    """Why nobody can listen on it; "" if one can."""
+    """Say why nobody can listen on the port; "" if one can."""
     with socket.socket() as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -102,7 +101,7 @@ def refusal(port: int) -> str:
 
 
 def check_fleet(fleet: str) -> None:
-    """What is in its file is read later, by what knows it. Raises CannotStart."""
+    """Raise CannotStart if the fleet does not exist; its file is parsed later, by other code."""
     shipped = sorted(path.stem for path in FLEETS.glob("*.yaml"))
     if fleet in shipped or Path(fleet.removeprefix(OPENB)).is_file():
         return
@@ -113,7 +112,7 @@ def check_fleet(fleet: str) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises CannotStart where nothing can be written."""
+    """Raise CannotStart if nothing can be written to the folder."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -125,8 +124,8 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep others from the folder's environment; wait for them where they came first."""
-    handle = os.open(folder, os.O_RDONLY)  # a folder can be locked, and needs no file for it
+    """Lock the folder's environment; wait for others that came first."""
+    handle = os.open(folder, os.O_RDONLY)  # a folder itself can be locked; no lock file is needed
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,9 +138,10 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def prepare(*, dev: bool) -> None:
-    """Make what is missing of the environment; nothing where it is complete.
+    """Create what is missing of the environment; do nothing if it is complete.
 
-    Raises CannotStart."""
+    Raises CannotStart.
+    """
     name = "requirements-dev.txt" if dev else "requirements.txt"
     stamp = VENV / (".dev" if dev else ".runtime")
     wanted = fingerprint(dev=dev)
@@ -157,13 +157,13 @@ def prepare(*, dev: bool) -> None:
     check_index(ROOT / "requirements.txt")
     install(ROOT / name)
     trim(VENV)
-    if dev:  # it holds what runs, too
+    if dev:  # it includes everything for running, too
         (VENV / ".runtime").write_text(fingerprint(dev=False))
     stamp.write_text(wanted)
 
 
 def tell_of_newer() -> None:
-    """Say so where this Python is newer than those that Kant was tested with."""
+    """Print a note if this Python is newer than those that Kant was tested with."""
     if sys.version_info[:2] > NEWEST_TESTED:
         print(
             f"Kant was tested with Python 3.11 to {'.'.join(map(str, NEWEST_TESTED))}; "
@@ -174,7 +174,7 @@ def tell_of_newer() -> None:
 
 
 def fingerprint(*, dev: bool) -> str:
-    """Of the lists of requirements, of what is left out, and of the Python that installs them."""
+    """Return a hash of the requirements, the files left out, and the Python that installs them."""
     files = sorted(ROOT.glob("requirements*.txt" if dev else "requirements.txt"))
     found = hashlib.sha256(repr((sys.version, UNREAD)).encode())
     for file in files:
@@ -183,7 +183,7 @@ def fingerprint(*, dev: bool) -> str:
 
 
 def check_space(folder: Path, needed_mb: int) -> None:
-    """Raises CannotStart where less is left on the disk."""
+    """Raise CannotStart if less space is left on the disk."""
     free_mb = shutil.disk_usage(folder).free // 2**20
     if free_mb < needed_mb:
         raise CannotStart(
@@ -193,7 +193,7 @@ def check_space(folder: Path, needed_mb: int) -> None:
 
 
 def check_temporary(needed_mb: int) -> None:
-    """Raises CannotStart where pip has no room for what it fetches."""
+    """Raise CannotStart if pip lacks space for what it downloads."""
     remedy = "set TMPDIR to a folder of your own on a disk with room"
     try:
         folder = Path(tempfile.gettempdir())
@@ -208,7 +208,8 @@ def check_temporary(needed_mb: int) -> None:
 
 
 def check_environment() -> None:
-    """Raises CannotStart where pip could not change it, which it tells after all is fetched."""
+    """Raise CannotStart if pip could not write; pip itself would say so only after all
+    downloads."""
     for folder in (VENV, PYTHON.parent, *VENV.glob("lib/python*/site-packages")):
         if folder.exists() and not os.access(folder, os.W_OK):
             raise CannotStart(f"{folder} cannot be written to. {belongs_to_others()}")
@@ -220,7 +221,7 @@ def belongs_to_others() -> str:
 
 def make_environment() -> None:
     print(f"Creating {VENV.name} ...", flush=True)
-    shutil.rmtree(VENV, ignore_errors=True)  # one that was broken off, or whose Python is gone
+    shutil.rmtree(VENV, ignore_errors=True)  # one that was interrupted, or whose Python is gone
     hint = "on Debian: apt-get install python3-venv"
     if importlib.util.find_spec("ensurepip") is None:
         raise CannotStart(f"this Python has no ensurepip ({sys.executable}); {hint}")
@@ -230,15 +231,16 @@ def make_environment() -> None:
     if made.returncode:
         shutil.rmtree(VENV, ignore_errors=True)
         raise CannotStart(f"python -m venv failed ({last_line(made.stdout + made.stderr)}); {hint}")
-    # Python 3.11 brings one that builds packages; here none is built.
+    # Python 3.11 brings setuptools, which builds packages; none is built here.
     command = [str(PYTHON), "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools"]
     subprocess.run(command, capture_output=True, check=False)
 
 
 def check_index(requirements: Path) -> None:
-    """Fetch the smallest package, so that an index that cannot be reached is told at once.
+    """Download the smallest package, so that an unreachable index is reported at once.
 
-    Raises CannotStart."""
+    Raises CannotStart.
+    """
     pins = (line.partition("#")[0].strip() for line in requirements.read_text().splitlines())
     probe = next(pin for pin in pins if pin.startswith("django-htmx=="))
     with tempfile.TemporaryDirectory() as folder:
@@ -253,9 +255,10 @@ def check_index(requirements: Path) -> None:
 
 
 def install(requirements: Path) -> None:
-    """Without bytecode: a process writes that of what it imports, a third of what pip would write.
+    """Install the packages without bytecode: processes later write the third that they need.
 
-    Raises CannotStart."""
+    Raises CannotStart.
+    """
     begun = time.monotonic()
     print("Installing packages (a minute or two, once) ...", flush=True)
     command = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
@@ -283,16 +286,16 @@ def install(requirements: Path) -> None:
 
 
 def trim(environment: Path) -> None:
-    """Remove what nobody reads of the packages of an environment."""
+    """Remove the files of packages that Kant never reads."""
     for packages in environment.glob("lib/python*/site-packages"):
         for pattern in UNREAD:
-            # Listed before the first is removed: a folder that is gone cannot be looked through.
+            # List all first: a deleted folder cannot be searched.
             for path in list(packages.glob(pattern)):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, at a length that can be read."""
+    """Return the last line with text, cut to a readable length."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else "no message"
 

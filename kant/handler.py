@@ -1,7 +1,7 @@
-"""Django behind an ASGI server: one thread of a few that stay makes an answer from start to end.
+"""Django behind an ASGI server: one of a few lasting threads makes an answer from start to end.
 
-Django's own handler gives each request a thread of its own, which begins without connections to the
-cache, and crosses between it and the event loop for every middleware and signal.
+Django's own handler gives each request a new thread, which starts without connections to the cache,
+and switches between it and the event loop for every middleware and signal.
 """
 
 import asyncio
@@ -27,9 +27,12 @@ from tenants.web.listeners import listened_to
 
 
 class Handler(ASGIHandler):
-    """Answers at most REQUEST_THREADS requests at once. The others wait for a thread; who has
-    waited for REQUEST_WAIT_S is told that Kant is busy (503). Answers that are streamed
-    asynchronously need none while they last, and probes have one of their own."""
+    """Answers at most REQUEST_THREADS requests at once.
+
+    Other requests wait for a thread; after REQUEST_WAIT_S they are told that Kant is busy (503).
+    Answers that are streamed asynchronously need no thread while they last, and probes have their
+    own.
+    """
 
     def __init__(self) -> None:
         BaseHandler.__init__(self)
@@ -49,7 +52,7 @@ class Handler(ASGIHandler):
             leaves.cancel()
         if answer is None:
             return
-        # As where the client goes while it is answered: there is nobody left to tell.
+        # The same as when the client leaves during an answer: nobody is left to tell.
         with suppress(asyncio.CancelledError):
             if answer.streaming:
                 await self._streamed(answer, receive, send)
@@ -63,21 +66,24 @@ class Handler(ASGIHandler):
         leaves: "asyncio.Future[None]",
         gone: threading.Event,
     ) -> Any:
-        """The answer; None where the client has gone (`gone`) before a thread was free."""
+        """Return the answer; None if the client left (`gone`) before a thread was free."""
         threads = self._probes if scope["path"] in PROBES else self._threads
         job = threads.submit(self._answered, scope, body, gone)
         waiting = asyncio.wrap_future(job)
         await asyncio.wait(
             (waiting, leaves), timeout=settings.REQUEST_WAIT_S, return_when=asyncio.FIRST_COMPLETED
         )
-        # A job that runs cannot be cancelled, and is waited for.
+        # A running job cannot be cancelled, so wait for it.
         if job.cancel():
             return None if gone.is_set() else self._busy(scope)
         return await waiting
 
     def _answered(self, scope: dict[str, Any], body: bytes, gone: threading.Event) -> Any:
-        """The answer, made in this thread. One that is not streamed is closed: its connection to
-        the database is free before the client has taken it."""
+        """Make the answer in this thread.
+
+        An answer that is not streamed is closed here: its database connection is free before the
+        client has read it.
+        """
         with bounded(REQUEST_S), listened_to(gone):
             set_script_prefix(get_script_prefix(scope))
             signals.request_started.send(sender=self.__class__, scope=scope)
@@ -92,7 +98,7 @@ class Handler(ASGIHandler):
         return refusal if request is None else not_available(request, THREADS)
 
     async def _streamed(self, answer: Any, receive: Receive, send: Send) -> None:
-        """Until its end, or until its client goes."""
+        """Stream the answer until its end or until the client leaves."""
         async with ThreadSensitiveContext():
             told = asyncio.ensure_future(self.send_response(answer, send))
             gone = asyncio.ensure_future(receive())
@@ -109,14 +115,14 @@ class Handler(ASGIHandler):
 
 
 async def _leaves(receive: Receive, gone: threading.Event) -> None:
-    """Ends when the client goes. Nothing else follows the body."""
+    """End when the client leaves; nothing else follows the body."""
     while (await receive())["type"] != "http.disconnect":
         pass
     gone.set()
 
 
 async def _whole(receive: Receive) -> bytes | None:
-    """The body, whose size is bounded before; None where the client goes instead."""
+    """Return the body, whose size was limited before; None if the client leaves instead."""
     parts: list[bytes] = []
     while (message := await receive())["type"] != "http.disconnect":
         parts.append(message.get("body", b""))

@@ -1,4 +1,4 @@
-"""Answers to probes: whether a web process answers at all, and whether it can work."""
+"""Answers to probes: whether a web process responds at all, and whether it can work."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,11 @@ BROKEN = Trouble("The database answers with an error.", "unavailable")
 
 
 class Health:
-    """`/healthz`: 200, the process answers. `/readyz`: 200, also while Kant is busy, or 503 while
-    the database is away or of no use.
+    """`/healthz`: 200, the process responds. `/readyz`: 503 if the database is away or unusable.
 
-    Before all other middleware: a probe asks by the address of the pod, which ALLOWED_HOSTS does
-    not name. Nobody signs in for these, so they tell nothing else.
+    Otherwise `/readyz` is 200, also while Kant is busy. This comes before all other middleware: a
+    probe uses the pod's address, which ALLOWED_HOSTS does not contain. Nobody has to sign in, so
+    the answers say nothing else.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -37,7 +37,7 @@ def _ready() -> HttpResponse:
             cursor.execute("SELECT 1")
     except (DatabaseError, InterfaceError) as error:
         trouble = trouble_of(error) or BROKEN
-        # Who is busy works: without it the others would have still more to do.
+        # A busy process works: taking it out would leave even more work to the others.
         return _text(trouble.said, status=200 if trouble.code == "busy" else 503)
     return _text("The database answers.")
 

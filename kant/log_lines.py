@@ -1,4 +1,4 @@
-"""Log lines of one line each, and no longer than somebody reads, whatever a request asked for."""
+"""Log lines of one line each, of readable length whatever a request contained."""
 
 import logging
 
@@ -6,7 +6,7 @@ MOST = 200
 
 
 class ShortArguments(logging.Filter):
-    """Cuts the texts that a line repeats, e.g. the path of a request, and escapes line ends."""
+    """Cuts texts that a line repeats, e.g. the path of a request, and escapes line ends."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
@@ -15,13 +15,15 @@ class ShortArguments(logging.Filter):
 
 
 class ClientFaults(logging.Filter):
-    """One line of what a client did wrong (status 4xx): a traceback leads to nothing that could be
-    mended, and anybody could fill the log with such."""
+    """Reduces log entries about clients' mistakes (status 4xx) to one line.
+
+    Their tracebacks show nothing that could be fixed, and anybody could fill the log with them.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         if 400 <= getattr(record, "status_code", 0) < 500:
             record.exc_info = record.exc_text = None
-            if not record.args:  # Django names the host, say, in the text itself
+            if not record.args:  # Django puts e.g. the host into the text itself
                 record.msg, record.args = "%s", (_short(str(record.msg)),)
         return True
 

@@ -1,10 +1,10 @@
 """Connections to PostgreSQL that do not wait for ever.
 
-A server that is stopped, or whose disk answers nothing, keeps its connections open: its kernel
-confirms what arrives, so no keepalive and no time-out of TCP notices, and on a Unix socket there is
-none. Only who waits for an answer can. A time-out of statements would also end those that are slow
-for good reason, such as a migration; so whoever has waited for some seconds asks whether the server
-answers anybody.
+A server that is stopped, or whose disk does not respond, keeps its connections open: its kernel
+acknowledges what arrives, so TCP keepalives and time-outs notice nothing, and Unix sockets have
+none. Only the waiting client can notice. A time-out of statements would also end those that are
+slow for a good reason, such as a migration. So a client that has waited for some seconds checks
+whether the server answers anybody.
 """
 
 import time
@@ -15,8 +15,8 @@ from typing import Any
 
 import psycopg
 
-LOOK_S = 3.0  # after such a wait, and again after each further one, the server is asked
-# A statement of a request ends so late also where the server answers others.
+LOOK_S = 3.0  # seconds of waiting before each check of the server
+# Time limit of a request's statement, even if the server answers others.
 REQUEST_S = 30.0
 CANCEL_S = 3.0
 
@@ -25,7 +25,7 @@ _ends_after: ContextVar[float | None] = ContextVar("_ends_after", default=None)
 
 @contextmanager
 def bounded(seconds: float) -> Iterator[None]:
-    """Inside, each statement ends after so many seconds, with or without an answer."""
+    """End each statement inside after so many seconds, with or without an answer."""
     token = _ends_after.set(seconds)
     try:
         yield
@@ -34,12 +34,14 @@ def bounded(seconds: float) -> Iterator[None]:
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """Raises OperationalError and closes itself where the server answers nobody any more, at most
-    some seconds after that, whatever is waited for; or where a statement takes longer than
-    `bounded` allows."""
+    """A connection that closes itself if the server answers nobody any more.
+
+    It raises OperationalError at most some seconds later, whatever it waits for, or if a statement
+    takes longer than `bounded` allows.
+    """
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
-        """As psycopg's own, which consumes all that a connection does by this."""
+        """Work as psycopg's own, through which everything goes that a connection does."""
         return super().wait(self._watched(gen), *args, **kwargs)
 
     def _watched(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -56,7 +58,7 @@ class PatientConnection(psycopg.Connection[Any]):
                         self.pgconn.finish()
                         raise psycopg.OperationalError(f"no answer for {waited:.0f} s")
                     if over:
-                        with suppress(psycopg.Error):  # then the next look ends it
+                        with suppress(psycopg.Error):  # otherwise the next check ends it
                             self.cancel_safe(timeout=CANCEL_S)
                         cancelled = True
                     look_at = time.monotonic() + LOOK_S
@@ -66,7 +68,7 @@ class PatientConnection(psycopg.Connection[Any]):
 
 
 def _answers() -> bool:
-    # The settings name this module, and that one needs the settings.
+    # Imported here: the settings name this module, and that one needs the settings.
     from tenants.outage import database_answers
 
     return database_answers()

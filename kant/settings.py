@@ -1,7 +1,7 @@
 """All settings, read from the environment; the defaults are the embedded mode of `make run`.
 
-What differs between embedded and production are values that name backends, never branches in
-the code. `kant/checks.py` refuses combinations that cannot work.
+Embedded and production differ only in values that name backends, never in branches of the code.
+`kant/checks.py` refuses combinations that cannot work.
 """
 
 import fcntl
@@ -18,10 +18,11 @@ from kant.variables import Variables
 env = Variables()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-# A wheel has templates and static files beside this module (setup.py), a checkout at its root.
+# In a wheel, templates and static files are beside this module (setup.py), in a checkout at its
+# root.
 INSTALLED = (BASE_DIR / "kant" / "templates").is_dir()
 SHARED_DIR = BASE_DIR / "kant" if INSTALLED else BASE_DIR
-# Everything Kant writes when embedded: the database, the secret key, the cluster's own state.
+# Everything that embedded Kant writes: the database, the secret key, the cluster's own state.
 VAR_DIR = Path(
     env.text("KANT_VAR_DIR", default=str(Path(sys.prefix if INSTALLED else BASE_DIR, "var")))
 )
@@ -32,8 +33,10 @@ DEBUG = env.switch("KANT_DEBUG", default=False)
 
 
 def _embedded_secret_key() -> str:
-    """A random key per installation, kept beside the embedded database so sessions survive. Of
-    several that start at once the first makes it."""
+    """Return a random key per installation, stored beside the database so that sessions survive.
+
+    If several processes start at once, the first one makes it.
+    """
     from django.core.management.utils import get_random_secret_key
 
     path, new = VAR_DIR / "secret_key", get_random_secret_key()
@@ -47,7 +50,7 @@ def _embedded_secret_key() -> str:
         finally:
             os.close(folder)
     except OSError:
-        # Somebody else's folder is told in one line by `manage.py serve`, not by an import error.
+        # `manage.py serve` reports an unusable folder in one line; an import error would not.
         return new
 
 
@@ -116,15 +119,15 @@ TEMPLATES: list[dict[str, Any]] = [
 ]
 
 # --- database -------------------------------------------------------------------------------
-DATABASE_TIMEOUT_S = 3  # then whoever asks is told that it is away
+DATABASE_TIMEOUT_S = 3  # then callers are told that the database is away
 DATABASES: dict[str, dict[str, Any]] = {
     "default": env.database("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'kant.sqlite3'}")
 }
 DATABASES["default"]["ATOMIC_REQUESTS"] = False
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
-    # IMMEDIATE: a transaction that reads and then writes would otherwise fail at once when
-    # another writer came between, ignoring the time-out. WAL: readers never wait.
-    DATABASES["default"]["ENGINE"] = "kant.sqlite3"  # threads that write take turns
+    # IMMEDIATE: without it, a transaction that reads and then writes fails at once, despite the
+    # time-out, if another writer came in between. WAL: readers never wait.
+    DATABASES["default"]["ENGINE"] = "kant.sqlite3"  # writing threads take turns
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
@@ -132,11 +135,10 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     }
     DATABASES["default"]["TEST"] = {"NAME": ":memory:"}
 else:
-    # Threads and processes come and go. A pool lends them connections, and what is too much at once
-    # waits for its turn.
+    # Threads and processes come and go. A pool lends them connections; excess requests wait.
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", DATABASE_TIMEOUT_S)
-    # A server that went without a word, with its machine or its route, is noticed.
+    # Notice a server that vanished silently, with its machine or its route.
     for name, value in {
         "keepalives_idle": 15,
         "keepalives_interval": 5,
@@ -149,12 +151,12 @@ else:
         "max_size": 20,
         "connection_class": PatientConnection,
         "timeout": DATABASE_TIMEOUT_S,
-        # It doubles its pauses so long; then whoever asks next begins anew. A database that was
-        # away for minutes is found again within seconds.
+        # Pauses double up to this; then the next caller starts over. So a database that was away
+        # for minutes is found again within seconds.
         "reconnect_timeout": 10,
     }
-# Of one web process at once, fewer than the pool has connections; the others wait, on SQLite as
-# long as for their turn to write, and then are told that Kant is busy.
+# Requests at once in one web process, fewer than the pool has connections. Others wait (on SQLite
+# as long as for their turn to write) and are then told that Kant is busy.
 REQUEST_THREADS = 16
 REQUEST_WAIT_S = DATABASES["default"]["OPTIONS"].get("timeout", DATABASE_TIMEOUT_S)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -162,8 +164,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # --- cache and Celery -----------------------------------------------------------------------
 REDIS = ("redis", "rediss", "unix")
 REDIS_URL = env.address("REDIS_URL", default="", schemes=REDIS)
-# A host that drops packets silently must not hold up a submission, which rings both cache and
-# broker; nor a listener, which finds out by its next command and connects again.
+# A host that silently drops packets must not hold up a submission, which uses cache and broker; a
+# listener notices at its next command and reconnects.
 REDIS_TIMEOUTS = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0}
 CACHES: dict[str, dict[str, Any]] = {
     "default": {
@@ -179,22 +181,22 @@ CELERY_BROKER_URL = env.address(
     default=REDIS_URL or "memory://localhost/",
     schemes=("redis", "rediss", "redis+socket", "sentinel", "memory"),
 )
-# The in-memory transport polls once a second unless told otherwise: a doorbell would be slow.
+# The in-memory transport polls only once a second by default, which would slow down doorbells.
 CELERY_BROKER_TRANSPORT_OPTIONS = (
     {"polling_interval": 0.01}
     if CELERY_BROKER_URL.startswith("memory:")
-    # Who sends does not wait two seconds to connect again; workers have a rule of their own.
+    # Senders do not wait two seconds to reconnect; workers have their own rule.
     else {**REDIS_TIMEOUTS, "max_retries": 1, "interval_start": 0, "interval_step": 0}
 )
-CELERY_TASK_IGNORE_RESULT = True  # but of the runs of a study
+CELERY_TASK_IGNORE_RESULT = True  # except for the runs of a study
 CELERY_RESULT_BACKEND = REDIS_URL or None
-# A long task must not keep those behind it from other workers.
+# A long task must not keep the tasks behind it from other workers.
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_TASK_DEFAULT_QUEUE = "work"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-# Who listens or sends by the clock goes on when the broker is back, and says so once.
+# Workers and beat go on once the broker is back, and log the outage once.
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a Redis that is full or read-only
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # for a Redis that is full or read-only
 CELERY_WORKER_CONSUMER = "kant.redis.broker:Consumer"
 CELERY_BEAT_SCHEDULER = "kant.redis.broker:BeatScheduler"
 CELERY_TIMEZONE = "UTC"
@@ -224,27 +226,28 @@ KANT_OIDC_USERNAME_CLAIM = env.text("KANT_OIDC_USERNAME_CLAIM", default="preferr
 KANT_OIDC_GROUPS_CLAIM = env.text("KANT_OIDC_GROUPS_CLAIM", default="groups")
 KANT_OIDC_OPERATOR_GROUPS = env.names("KANT_OIDC_OPERATOR_GROUPS", default=[])
 KANT_OIDC_GROUPS_FILE = env.text("KANT_OIDC_GROUPS_FILE", default="")
-# API tokens of who has not signed in there for so long are not taken; 0 = they are.
+# API tokens are refused if their owner has not signed in there for this many days; 0 = never
+# refused.
 KANT_OIDC_TOKEN_DAYS = env.whole("KANT_OIDC_TOKEN_DAYS", default=0)
 KANT_PASSWORD_SIGN_IN = env.switch("KANT_PASSWORD_SIGN_IN", default=True)
 SESSION_ENGINE = "tenants.sign_in.sessions"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = not EMBEDDED
 CSRF_COOKIE_SECURE = not EMBEDDED
-# Who ends TLS before Kant says so, and the addresses that Kant gives then begin with https. Who
-# says it and ends none gets such addresses in answers of their own, and nothing else.
+# The proxy that terminates TLS says so, and Kant's own addresses then begin with https. A client
+# that says so without TLS only gets such addresses in its own answers.
 SECURE_PROXY_SSL_HEADER = None if EMBEDDED else ("HTTP_X_FORWARDED_PROTO", "https")
-# Browsers that came by TLS once come by nothing else for a year.
+# For a year, browsers that came by TLS once use only TLS.
 SECURE_HSTS_SECONDS = 0 if EMBEDDED else 365 * 86400
-# Who has not used a page for so long is signed out; 0 = never.
+# Sign out users who have not used a page for this long; 0 = never.
 KANT_IDLE_MINUTES = env.whole("KANT_IDLE_MINUTES", default=0 if EMBEDDED else 120)
-# Addresses, or networks, of proxies that may say by X-Forwarded-For whom they speak for.
+# Addresses or networks of proxies whose X-Forwarded-For is trusted.
 KANT_TRUSTED_PROXIES = env.names("KANT_TRUSTED_PROXIES", default=[])
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
-# No page needs anything from another site, and no script stands in a template.
+# No page needs anything from other sites, and no template contains a script.
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
@@ -276,7 +279,7 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "tenants.api.problems.exception_handler",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "COERCE_DECIMAL_TO_STRING": False,
-    "URL_FORMAT_OVERRIDE": None,  # `?format=` is a parameter that nobody knows
+    "URL_FORMAT_OVERRIDE": None,  # `?format=` is no known parameter
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Kant",
@@ -331,7 +334,7 @@ LOGGING = {
         name: {"level": LEVEL or "INFO"}
         for name in ("kant", "tenants", "scheduling", "metrics", "webhooks")
     }
-    # What it warns of, with a traceback each time, `kant.redis.broker` tells once.
+    # It logs warnings with tracebacks; `kant.redis.broker` reports the same once.
     | {"kombu.transport.redis": {"level": "ERROR"}},
 }
 
@@ -339,35 +342,36 @@ LOGGING = {
 # The tick; a doorbell is faster.
 KANT_CYCLE_SECONDS = env.number("KANT_CYCLE_SECONDS", default=1.0, above=0)
 KANT_SAMPLE_SECONDS = env.number("KANT_SAMPLE_SECONDS", default=10.0, above=0)  # metric samples
-# More GPUs than that, up and down together, nobody changes alone in quotas; not set = any number.
+# Quota changes of more GPUs than this, increases plus decreases, need a second person; not set = no
+# limit.
 KANT_QUOTA_APPROVAL_GPUS = env.number("KANT_QUOTA_APPROVAL_GPUS", default=None)
 KANT_LEASE_SECONDS = env.number(
     "KANT_LEASE_SECONDS", default=15.0, above=0
 )  # scheduler lease per cluster
-# The time of this file is that of the scheduler's last step, for a probe
+# A probe reads this file's modification time as the time of the scheduler's last step
 # (scheduling/services/scheduler/alive.py).
 KANT_ALIVE_FILE = env.text("KANT_ALIVE_FILE", default="")
-# How many of the answers that the decision core remembers are worked out anew, to find it wrong:
-# a share from 0 to 1. KANT_CHECK=1 checks all of them.
+# The share of the decision core's remembered answers that are computed again to find errors, from 0
+# to 1. KANT_CHECK=1 checks all of them.
 KANT_CHECK_SHARE = env.number("KANT_CHECK_SHARE", default=0.0001)
 if env.switch("KANT_CHECK", default=False):
     KANT_CHECK_SHARE = 1.0
-# How long jobs that are over and metric samples are kept (docs/decisions/0016).
+# How long ended jobs and metric samples are kept (docs/decisions/0016).
 KANT_KEEP_DAYS = env.whole("KANT_KEEP_DAYS", default=90)
-# What `access` of a cluster may name: files below these folders, and programs that a kubeconfig has
-# run to sign in, written as there.
+# What `access` of a cluster may name: files below these folders, and programs that a kubeconfig
+# runs to sign in, in the same spelling.
 KANT_ACCESS_DIRS = env.names(
     "KANT_ACCESS_DIRS", default=[str(VAR_DIR / "clusters") if EMBEDDED else "/etc/kant"]
 )
 KANT_ACCESS_EXEC = env.names("KANT_ACCESS_EXEC", default=[])
-# Networks that webhooks may be sent to although they are not public, e.g. 10.1.0.0/16.
+# Networks that are not public but to which webhooks may be sent, e.g. 10.1.0.0/16.
 KANT_WEBHOOK_NETWORKS = env.names("KANT_WEBHOOK_NETWORKS", default=[])
-# Where people reach this site, for links in what webhooks send; "" = without links.
+# The address of this site, for links in webhooks; "" = no links.
 KANT_PUBLIC_URL = env.text("KANT_PUBLIC_URL", default="")
-# A Prometheus that has the metrics of NVIDIA's DCGM exporter, e.g. http://prometheus:9090: how busy
-# GPUs are (docs/decisions/0092); "" = nobody is asked.
+# A Prometheus with the metrics of NVIDIA's DCGM exporter, e.g. http://prometheus:9090, which knows
+# how busy GPUs are (docs/decisions/0092); "" = none.
 KANT_PROMETHEUS = env.text("KANT_PROMETHEUS", default="")
-# Prometheus scrapes without sign-in; /metrics names tenants, so production opens it knowingly.
+# Let Prometheus scrape without sign-in; /metrics names tenants, so in production it is opt-in.
 KANT_METRICS_OPEN = env.switch("KANT_METRICS_OPEN", default=EMBEDDED)
 KANT_TRACES = Path(env.text("KANT_TRACES", default=str(BASE_DIR.parent / "shared" / "traces")))
 

@@ -7,10 +7,11 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 
 class StaticFiles(WhiteNoiseMiddleware):
-    """WhiteNoise whose answers hold their bytes.
+    """WhiteNoise with answers that contain their bytes.
 
-    It streams from a file, which only WSGI can read piece by piece: under ASGI Django reads the
-    whole stream at once and warns about each. The files are small and were read whole anyway.
+    WhiteNoise streams from a file, which only WSGI can read piece by piece: under ASGI Django reads
+    the whole stream at once and logs a warning each time. The files are small and were read whole
+    anyway.
     """
 
     @staticmethod
@@ -21,7 +22,7 @@ class StaticFiles(WhiteNoiseMiddleware):
             with found.file:
                 body = found.file.read()
         answer = HttpResponse(body, status=int(found.status))
-        del answer["Content-Type"]  # an answer without a body has none; the others say their own
+        del answer["Content-Type"]  # an answer without a body has none; the others set it below
         for name, value in found.headers:
             answer[name] = value
         return answer

@@ -1,4 +1,4 @@
-"""All addresses. Pages and REST of each app are included from the app itself."""
+"""All addresses. Each app brings its own pages and REST."""
 
 from django.contrib import admin
 from django.urls import include, path, re_path
@@ -23,6 +23,6 @@ urlpatterns = [
     path("", include("webhooks.urls")),
 ]
 
-# Below /api/ every error is a problem document, also one that no view has seen.
+# Below /api/ every error is a problem document, even one that reached no view.
 handler400 = "tenants.api.problems.bad_request"
 handler500 = "tenants.api.problems.server_error"

@@ -1,6 +1,6 @@
-"""The environment's variables, read strictly: what cannot be read keeps Kant from starting.
+"""Reads the environment's variables strictly: an unreadable value keeps Kant from starting.
 
-A reader that guesses takes a typing error for "off", "1m" for a second, and a secret that begins
+A lenient reader would take a typing error for "off", "1m" for a second, and a secret that begins
 with a dollar sign for the name of another variable.
 """
 
@@ -18,21 +18,24 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 DIGITS = "in the digits 0 to 9"
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
-_SHOWN = 40  # characters of a value
+_SHOWN = 40  # characters of a value that are shown
 
 Default = TypeVar("Default", float, float | None)
 
 
 class Variables:
-    """Values by name. What is wrong is collected, and `refuse` tells all of it at once; meanwhile
-    such a value is its default."""
+    """Values by name.
+
+    Errors are collected and `refuse` reports all at once; until then a wrong value counts as its
+    default.
+    """
 
     def __init__(self, values: Mapping[str, str] = os.environ) -> None:
         self._values = values
         self._faults: list[str] = []
 
     def refuse(self) -> None:
-        """Raises ImproperlyConfigured where something could not be read: a line for each."""
+        """Raise ImproperlyConfigured if something could not be read, with one line for each."""
         if self._faults:
             raise ImproperlyConfigured("\n".join(self._faults))
 
@@ -40,7 +43,7 @@ class Variables:
         return self._values.get(name, default)
 
     def names(self, name: str, *, default: list[str]) -> list[str]:
-        """With commas between."""
+        """Return a comma-separated list."""
         if name not in self._values:
             return default
         return [each.strip() for each in self._values[name].split(",") if each.strip()]
@@ -60,7 +63,7 @@ class Variables:
         return default
 
     def number(self, name: str, *, default: Default, above: float = -math.inf) -> Default:
-        """Greater than `above`."""
+        """Return a number greater than `above`."""
         if name not in self._values:
             return default
         text = self._values[name].strip()
@@ -71,7 +74,7 @@ class Variables:
         return default
 
     def level(self, name: str, *, default: str) -> str:
-        """Of a log."""
+        """Return a log level."""
         word = self._values.get(name, default).strip().upper()
         if word in LEVELS or not word:
             return word
@@ -79,7 +82,7 @@ class Variables:
         return default
 
     def address(self, name: str, *, default: str, schemes: tuple[str, ...]) -> str:
-        """A URL of one of these kinds, or ""."""
+        """Return a URL with one of these schemes, or ""."""
         text = self._values.get(name, default)
         if not text or _kind(text) in schemes:
             return text
@@ -87,18 +90,18 @@ class Variables:
         return default
 
     def database(self, name: str, *, default: str) -> dict[str, Any]:
-        """What Django connects by."""
+        """Return Django's connection settings for a database URL."""
         text, schemes = self._values.get(name) or default, ("postgres", "postgresql", "sqlite")
         if _kind(text) in schemes:
             try:
                 return dict(environ.Env.db_url_config(text))
-            except ValueError:  # a port that is none, half a bracket
+            except ValueError:  # an invalid port, an unclosed bracket
                 pass
         self._no_address(name, schemes)
         return dict(environ.Env.db_url_config(default))
 
     def _no_address(self, name: str, schemes: tuple[str, ...]) -> None:
-        """Without the value, which may hold a password."""
+        """Report a fault without the value, which may contain a password."""
         kinds = " or ".join(f"{scheme}://…" for scheme in schemes)
         self._faults.append(f"{name} cannot be read: set it to an address as {kinds}.")
 

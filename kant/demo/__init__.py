@@ -1,1 +1,1 @@
-"""The demo: an organisation, and accounts that everybody knows."""
+"""The demo: an organisation, and accounts with known passwords."""

@@ -1,4 +1,4 @@
-"""The accounts of the demo organisation: the sign-in page lists them, checks guard them."""
+"""The accounts of the demo organisation: the sign-in page lists them, system checks guard them."""
 
 from typing import NamedTuple
 

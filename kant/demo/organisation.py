@@ -1,8 +1,8 @@
 """The demo organisation of the embedded mode: accounts, a tenant tree, quotas, one cluster.
 
-Everything is created once, through the services that people's own changes go through; what was
-changed or deleted since stays so at the next start. GPU types of a fleet that was not run before
-get quotas in the same shares.
+Everything is created once, through the same services as people's own changes; later changes and
+deletions survive the next start. GPU types of a fleet that runs for the first time get quotas in
+the same shares.
 """
 
 from pathlib import Path
@@ -32,8 +32,10 @@ SOURCE = "command"
 
 
 class DemoTenant(NamedTuple):
-    """A tenant, the share of every GPU type it is guaranteed, in percent, and its namespace, None =
-    that of the tenant above or of the cluster."""
+    """A tenant, the percentage of every GPU type that it is guaranteed, and its namespace.
+
+    `namespace` None = that of its parent, or of the cluster.
+    """
 
     name: str
     title: str
@@ -43,7 +45,7 @@ class DemoTenant(NamedTuple):
     namespace: str | None = None
 
 
-# Parents before their children; a parent's share includes those of its children.
+# Parents come before their children; a parent's share includes those of its children.
 TENANTS = (
     DemoTenant("research", "Research", None, 50),
     DemoTenant("vision", "Computer vision", "research", 20),
@@ -56,7 +58,7 @@ TENANTS = (
 
 
 class DemoQueue(NamedTuple):
-    """A queue of a demo tenant, beside its default one."""
+    """A queue of a demo tenant, in addition to its default queue."""
 
     tenant: str
     name: str
@@ -95,7 +97,7 @@ QUEUES = (
     ),
 )
 
-# Blocked heads are passed by what fits; training is packed into few groups, inference spread.
+# Fitting jobs pass blocked heads; training is packed into few groups, inference is spread.
 POLICY = {
     "queueing": "backfill",
     "preemption": ["priority", "reclaim"],
@@ -108,7 +110,7 @@ POLICY = {
 
 
 def seed(cluster_name: str, kubeconfig: Path) -> Cluster:
-    """The embedded cluster's row, up to date, and the demo organisation where it is missing."""
+    """Update the embedded cluster's row, and create what is missing of the demo organisation."""
     operator = _accounts()
     cluster = _cluster(operator, cluster_name, kubeconfig)
     _tenants(operator)
@@ -120,7 +122,8 @@ def seed(cluster_name: str, kubeconfig: Path) -> Cluster:
 
 
 def _cluster(operator: User, name: str, kubeconfig: Path) -> Cluster:
-    """The row of this fleet's cluster; those of other fleets are not running now."""
+    """Return the row of this fleet's cluster; deactivate those of other fleets, which do not
+    run."""
     values = {"access": {"kubeconfig": str(kubeconfig)}, "is_active": True}
     cluster = Cluster.objects.filter(name=name).first()
     if cluster is None:
@@ -139,7 +142,7 @@ def _cluster(operator: User, name: str, kubeconfig: Path) -> Cluster:
 def _accounts() -> User:
     there = set(User.objects.values_list("username", flat=True))
     if missing := [each for each in ACCOUNTS if each.username not in there]:
-        hashed = make_password(PASSWORD)  # once: all have the same, and a hash is slow by design
+        hashed = make_password(PASSWORD)  # once for all: hashing is slow by design
         for account in missing:
             User.objects.create(
                 username=account.username,
@@ -178,12 +181,12 @@ def _quotas(operator: User, gpu_type: GpuType, gpus: int) -> None:
             operator,
             QuotaChange(row, gpu_type, 0, "Demo organisation", SOURCE),
             QuotaTerms(gpus * tenant.percent // 100 * 1000, tenant.mode),
-            approved=True,  # there is nobody yet who could be the second person
+            approved=True,  # nobody else exists yet who could approve
         )
 
 
 def _gpu_models(cluster: Cluster) -> dict[str, tuple[int, int]]:
-    """{GPU model: (GPUs in the cluster, memory of one in MiB)}, as its nodes report them."""
+    """Return {GPU model: (GPUs in the cluster, MiB of memory of one)}, as its nodes report."""
     gateway = Gateway(cluster.access, namespace=cluster.namespace, label_map=cluster.label_map)
     gateway.start()
     try:

@@ -1,1 +1,1 @@
-"""What Kant has of Redis: the broker of its messages and the cache that its processes share."""
+"""Kant's use of Redis: the broker of its messages and the cache shared by its processes."""

@@ -1,6 +1,6 @@
-"""Workers and beat while the broker is away, full, read-only or loading: they outlast it.
+"""Workers and beat outlast a broker that is away, full, read-only or loading.
 
-Celery tries again by itself only where the connection broke, gives up after a while, and logs each
+By itself Celery retries only after a broken connection, gives up after a while, and logs each
 attempt.
 """
 
@@ -22,15 +22,16 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 2.0
 TICK = "scheduling.tasks.tick"
-# Pauses before a connection is tried again: the first, how much longer each is, the longest.
+# Pauses between attempts to connect: the first, the increase, the longest.
 PAUSES = {"interval_start": RETRY_S, "interval_step": 1.0, "interval_max": 10.0}
 
 
 class Consumer(consumer.Consumer):
-    """Listens whenever the broker lets it, which `broker_channel_error_retry` makes it try."""
+    """A consumer that listens whenever the broker allows; `broker_channel_error_retry` makes it
+    retry."""
 
     class Blueprint(consumer.Consumer.Blueprint):
-        # Nothing here needs workers to know of each other, and Gossip fails in an outage.
+        # Workers here need not know of each other, and Gossip fails in an outage.
         default_steps = [
             step for step in consumer.Consumer.Blueprint.default_steps if "gossip" not in step
         ]
@@ -52,7 +53,7 @@ class Consumer(consumer.Consumer):
 
     def on_connection_error_after_connected(self, error: Exception) -> None:
         with warnings.catch_warnings():
-            # Of what Celery 6 will do with tasks at work; said at every attempt.
+            # About what Celery 6 will do with running tasks; repeated at every attempt.
             warnings.simplefilter("ignore", CPendingDeprecationWarning)
             super().on_connection_error_after_connected(error)
         self._wait(error)
@@ -67,8 +68,11 @@ class Consumer(consumer.Consumer):
 
 
 def _is_told_otherwise(record: logging.LogRecord) -> bool:
-    """Whether Celery says that it tries again, as it does at every attempt; or that the broker left
-    before it heard that a task is done, and will send it again. The outage is told once."""
+    """Whether Celery logs something that the outage message already covers.
+
+    That is each retry, or that the broker left before it heard that a task was done (it will send
+    the task again).
+    """
     tries_again = isinstance(record.args, tuple) and CONNECTION_RETRY in record.args
     return tries_again or str(record.msg).startswith(("Couldn't ack", "Couldn't reject"))
 
@@ -78,7 +82,7 @@ for _name in ("celery.worker.consumer.consumer", "celery.worker.request"):
 
 
 class BeatScheduler(PersistentScheduler):
-    """What cannot be sent now is sent when it is due again."""
+    """A scheduler that sends what failed when it is due again."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._outage = Outage(log, "Redis", "ticks, samples and other background work wait")
@@ -90,7 +94,7 @@ class BeatScheduler(PersistentScheduler):
         except SchedulingError as error:
             self._outage.began(error)
         else:
-            # A tick is passed on also by a Redis that stores nothing.
+            # Even a Redis that can store nothing passes on a tick.
             if entry.task != TICK:
                 self._outage.over()
 

@@ -1,4 +1,4 @@
-"""The cache in Redis, spoken to by a client that stays."""
+"""The cache in Redis, with a client that is kept."""
 
 from typing import Any
 
@@ -6,8 +6,10 @@ from django.core.cache.backends import redis
 
 
 class RedisCacheClient(redis.RedisCacheClient):
-    """Makes a client once: Django makes one for each command, which costs more than the command.
-    There is one server."""
+    """Makes its client once.
+
+    Django makes one per command, which costs more than the command. There is only one server.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -20,7 +22,7 @@ class RedisCacheClient(redis.RedisCacheClient):
 
 
 class RedisCache(redis.RedisCache):
-    """As Django's."""
+    """Django's cache with the client above."""
 
     def __init__(self, server: Any, params: dict[str, Any]) -> None:
         super().__init__(server, params)

@@ -1,9 +1,9 @@
 """Django's SQLite backend, in which the threads of one process queue up to write.
 
-SQLite lets writers wait by sleeping and trying again. A thread that writes rarely, like the
-scheduler, then loses against many that write often: seconds pass although the database is free
-most of the time. All writers of the embedded mode are threads of one process, so they take a
-lock before BEGIN IMMEDIATE and are woken in turn. Other processes wait as SQLite makes them.
+SQLite makes writers wait by sleeping and trying again. A thread that rarely writes, like the
+scheduler, then loses against many that write often: seconds pass although the database is free most
+of the time. In embedded mode all writers are threads of one process, so they take a lock before
+BEGIN IMMEDIATE and are woken in turn. Other processes wait in SQLite's own way.
 """
 
 import threading
@@ -16,7 +16,7 @@ from tenants.outage import NoTurn
 
 
 class FairLock:
-    """A lock that is handed on to whoever has waited longest."""
+    """A lock that goes to the thread that has waited longest."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -74,7 +74,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _commit(self) -> None:
         super()._commit()  # type: ignore[misc]
-        self._end_turn()  # a commit that failed is followed by a rollback
+        self._end_turn()  # a failed commit is followed by a rollback
 
     def _rollback(self) -> None:
         try:

@@ -5,11 +5,11 @@ from typing import Any
 from django.core.management.commands import migrate
 from django.db import connections
 
-LOCK = 0x6B616E74  # "kant"; whoever uses this database for nothing else has no other
+LOCK = 0x6B616E74  # "kant" in ASCII; a database used only for Kant has no other lock with this key
 
 
 class Command(migrate.Command):
-    """Who comes second waits, and finds nothing left to do (docs/decisions/0030)."""
+    """A second process waits and then finds nothing left to do (docs/decisions/0030)."""
 
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
@@ -17,7 +17,8 @@ class Command(migrate.Command):
             super().handle(*args, **options)
             return
         with connection.cursor() as cursor:
-            # Of the connection, not of a transaction: each migration has one of its own.
+            # A lock of the connection, not of a transaction: each migration has its own
+            # transaction.
             cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         try:
             super().handle(*args, **options)

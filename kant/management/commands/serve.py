@@ -1,4 +1,4 @@
-"""`manage.py serve`: all of Kant in one process, on loopback, with its own cluster beside it."""
+"""`manage.py serve`: all of Kant in one process on loopback, with its own cluster beside it."""
 
 import fcntl
 import os
@@ -26,7 +26,7 @@ from scheduling.kube.seam import KubeError
 from tenants.outage import redis_trouble
 
 HOST = "127.0.0.1"
-STOP_WITHIN_S = 1  # for answers; a second more than all together and the process ends
+STOP_WITHIN_S = 1  # for answers; must be less than the limit for the process
 
 
 class Command(BaseCommand):
@@ -63,8 +63,8 @@ class Command(BaseCommand):
         background = Background(app, settings.VAR_DIR)
         compilation = Compilation(self._say)
         # A termination signal unwinds like Ctrl-C, from here on and again after uvicorn, which ends
-        # politely and then raises it once more. Ctrl-C is ignored where a shell started this in the
-        # background.
+        # in an orderly way and then raises the signal once more. A shell that starts this in the
+        # background makes it ignore Ctrl-C.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
         ending.on(signal.SIGINT, signal.SIGTERM)
@@ -104,16 +104,16 @@ class Command(BaseCommand):
             lifespan="on",
             log_level="warning",
             access_log=False,
-            # There is no proxy before loopback; who says so could name any address as theirs.
+            # There is no proxy on loopback; with this on, anybody could claim any address.
             proxy_headers=False,
-            # Whoever does not take an answer would keep it from ending.
+            # A client that does not read its answer would keep the server from ending.
             timeout_graceful_shutdown=STOP_WITHIN_S,
         )
         uvicorn.Server(config).run(sockets=[listener])
 
 
 def writable(folder: Path) -> None:
-    """Raises CommandError when Kant cannot keep its data there, or cannot use what is there."""
+    """Raise CommandError if Kant cannot keep its data there, or cannot use what is there."""
     remedy = "set KANT_VAR_DIR to a folder of your own"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def writable(folder: Path) -> None:
 
 
 def migrate() -> None:
-    """Raises CommandError where the database cannot be used."""
+    """Migrate the database. Raises CommandError if it cannot be used."""
     try:
         call_command("migrate", verbosity=0, interactive=False)
     except DatabaseError as error:
@@ -143,10 +143,10 @@ def migrate() -> None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keeps others from the folder; raises CommandError where another process has it.
+    """Lock the folder; raises CommandError if another process has it.
 
-    Two would take the cluster from each other. The system frees the lock however a process ends,
-    and no child inherits it.
+    Two processes would take the cluster from each other. The system frees the lock however a
+    process ends, and no child inherits it.
     """
     with (folder / "serve.lock").open("a") as lock:
         try:
@@ -160,7 +160,8 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def listen(port: int) -> socket.socket:
-    """The bound socket; taken before anything is started, so a taken port is told at once."""
+    """Return the bound socket; bound before anything starts, so a taken port is reported at
+    once."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -176,7 +177,7 @@ def listen(port: int) -> socket.socket:
 
 
 def folder_name(fleet: str) -> str:
-    """A name for the cluster of a fleet: demo, paper, openb, or that of the inventory file."""
+    """Return a name for a fleet's cluster: demo, paper, openb, or that of the inventory file."""
     kind, _, _ = fleet.partition(":")
     stem = Path(kind).stem if os.sep in kind or kind.endswith((".yaml", ".yml")) else kind
     name = "".join(c if c.isalnum() else "-" for c in stem.lower()).strip("-")
