@@ -1,4 +1,5 @@
-"""Charts of use: allocation over time, waits, placement. Data in, figure out, no queries."""
+"""Charts of use: allocation over time, waits, placement. They turn data into figures and query
+nothing."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from metrics.pages.figures import INK, LINES, Figure, axis, bars, figure, line, 
 from scheduling.engine.verdict import counted
 from tenants.templatetags.ui import duration, short_model
 
-# Of a logarithmic axis of seconds.
+# For a logarithmic axis of seconds.
 WAIT_TICKS: dict[str, Any] = {
     "tickvals": [1, 10, 60, 600, 3600, 36000, 86400],
     "ticktext": ["1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "1 d"],
@@ -21,7 +22,7 @@ WAIT_TICKS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class UsePoint:
-    """One instant of a pool: GPUs (not milli) allocated and available, GFR in 0..1 or None."""
+    """One instant of a pool: GPUs (not milli-GPU) allocated and available; GFR in 0..1, or None."""
 
     at: datetime
     allocated: float
@@ -30,7 +31,8 @@ class UsePoint:
 
 
 def allocation(points: Sequence[UsePoint]) -> Figure:
-    """Allocated GPUs under the line of what is available, with GFR as a small multiple below."""
+    """Draw allocated GPUs below the line of available ones, with GFR in a smaller chart
+    underneath."""
     at = [f"{p.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" for p in points]
     last = points[-1] if points else None
     gar = ratio(last.allocated, last.available) if last else None
@@ -82,10 +84,10 @@ def allocation(points: Sequence[UsePoint]) -> Figure:
 
 
 def gpu_hours(days: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
-    """GPU-hours of each day (or month, as `unit` says), stacked by GPU model.
+    """Draw the GPU-hours of each day (or month, as `unit` says), stacked by GPU model.
 
-    `days`: {day: {GPU model: GPU-hours}}, every day of the period. Models beyond what colours tell
-    apart are one.
+    `days`: {day: {GPU model: GPU-hours}}, with every day of the period. When there are more models
+    than colours, the smallest are drawn as one.
     """
     totals: Counter[str] = Counter()
     for amounts in days.values():
@@ -130,14 +132,14 @@ def _jobs(count: int) -> str:
 
 
 def _gpus_of(label: str) -> str:
-    """A size class in words: "no GPU", "1 GPU", "8–15 GPUs"."""
+    """Return a size class in words: "no GPU", "1 GPU", "8–15 GPUs"."""
     if label == "0":
         return "no GPU"
     return f"{size_range(label)} GPU{'s' if label != '1' else ''}"
 
 
 def _wait_ticks(end: float) -> dict[str, Any]:
-    """Labels of a log axis of seconds up to `end`, which has one of its own."""
+    """Return labels for a log axis of seconds up to `end`, which gets a label too."""
     at, text = WAIT_TICKS["tickvals"], WAIT_TICKS["ticktext"]
     kept = [(t, words) for t, words in zip(at, text, strict=True) if t <= end / 2]
     kept.append((end, duration(end)))
@@ -145,10 +147,13 @@ def _wait_ticks(end: float) -> dict[str, Any]:
 
 
 def waits(found: Mapping[str, JobWaits]) -> Figure:
-    """JWTD: a strip per size class on a log axis of time, up to the longest wait: from when one in
-    ten has its places to when nine have (thin), from a quarter to three quarters (thick), half of
-    them (mark). Where so many have not started, it ends with the last start, and goes on dotted to
-    the longest waiter. In the table beside it until the first start."""
+    """Draw JWTD: a strip per size class on a log axis of time.
+
+    It goes from when 10 % of the jobs have their places to 90 % (thin), and from 25 % to 75 %
+    (thick), with a mark at the median. If too few have started, it ends with the last start and
+    continues as a dotted line to the longest wait. The table also has the waits until the first
+    start.
+    """
     curves = {size: of_size.in_all for size, of_size in found.items()}
     shown = {_gpus_of(k): c for k, c in curves.items() if k != "all" or len(curves) == 1}
     everyone = curves.get("all")
@@ -164,7 +169,7 @@ def waits(found: Mapping[str, JobWaits]) -> Figure:
         return across(name, known, colour=LINES[0], width=width)
 
     def across(name: str, spans: Mapping[str, tuple[float, float]], **look: Any) -> Any:
-        """One trace of a line for each class, which `None` keeps apart."""
+        """One trace with a line per class, separated by `None`."""
         x = [at for ends in spans.values() for at in (*(max(begin, e) for e in ends), None)]
         y = [of for label in spans for of in (label, label, None)]
         hover = "%{x:.0f} s<extra>" + name + "</extra>"
@@ -236,7 +241,7 @@ def waits(found: Mapping[str, JobWaits]) -> Figure:
             ]
             for k, of_size in found.items()
         ],
-        # Plotly hides the label of the end where the axis ends there.
+        # Plotly hides the label of `end` if the axis stops there.
         xaxis=axis("wait", type="log", range=[-0.05, log10(end) + 0.25], **_wait_ticks(end)),
         yaxis=axis(
             "",
@@ -250,8 +255,8 @@ def waits(found: Mapping[str, JobWaits]) -> Figure:
 
 
 def placement(rows: Sequence[PlacementQuality]) -> Figure:
-    """JTTED: nodes and node net groups used over the fewest possible, a mark by size class: nothing
-    lies between two classes, so no line joins them."""
+    """Draw JTTED: nodes and NodeNetGroups used over the fewest possible, as a mark per size class.
+    No line joins the marks, because nothing lies between two classes."""
     sizes = [f"{size_range(r.size)}<br>{counted(r.jobs, 'gang', 'gangs')}" for r in rows]
     parts = (
         ("nodes", [r.node_deviation for r in rows], LINES[0], "circle"),
@@ -283,7 +288,7 @@ def placement(rows: Sequence[PlacementQuality]) -> Figure:
         summary=summary,
         columns=["Size, GPUs", "Gangs", "Nodes / fewest", "Groups / fewest"],
         rows=[[size_range(r.size), r.jobs, r.node_deviation, r.group_deviation] for r in rows],
-        # A size class is a name: as a number, 1 and 2–7 would not stand on one axis.
+        # Size classes are names: as numbers, 1 and 2–7 would not fit on one axis.
         xaxis=axis("gang size, GPUs", type="category"),
         yaxis=axis(
             "times the fewest",

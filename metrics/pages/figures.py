@@ -1,11 +1,12 @@
-"""What all charts share: traces and figures of Plotly, their axes, one template for both themes.
+"""What all charts share: Plotly traces and figures, their axes, and one template for both themes.
 
-Colours are CSS custom properties ("var(--chart-1)"); static/js/charts.js puts in what they are, so
-that one figure serves the light and the dark theme. Every figure has `meta.summary`, a sentence
-for the caption, and `meta.table` {"columns", "rows"} with the same data for readers of tables, and
-where its rows lead to pages "links" to them (`linked`).
-Plotly refuses a property that it does not have, or a value that it cannot draw. It is imported
-where a figure is made, for it is heavy.
+Colours are CSS custom properties ("var(--chart-1)"). static/js/charts.js replaces them by their
+values, so one figure serves the light and the dark theme. Every figure has `meta.summary`, a
+sentence for the caption, and `meta.table` {"columns", "rows"} with the same data for readers of
+tables, plus "links" if its rows lead to pages (`linked`).
+
+Plotly rejects unknown properties and values that it cannot draw. It is imported where a figure is
+made, because it is heavy.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,8 +37,8 @@ def line(
     shape: str = "hv",
     **more: Any,
 ) -> "go.Scatter":
-    """A line in steps, unless `shape` says otherwise; `hover` is what is told of a point, `more` is
-    Plotly's."""
+    """Return a line, drawn in steps by default; `hover` is the text for a point, `more` goes to
+    Plotly."""
     import plotly.graph_objects as go
 
     look = {"color": colour, "width": width, "dash": dash, "shape": shape}
@@ -54,7 +55,7 @@ def marks(
     customdata: Sequence[Any] | None = None,
     **marker: Any,
 ) -> "go.Scatter":
-    """Points that stand alone."""
+    """Return separate points."""
     import plotly.graph_objects as go
 
     kind = {"mode": "markers", "name": name, "x": x, "y": y, "hovertemplate": hover}
@@ -68,20 +69,20 @@ def bars(x: Sequence[Any], y: Sequence[Any], *, hover: str, **more: Any) -> "go.
 
 
 def heat_map(x: Sequence[Any], z: Sequence[Sequence[Any]], **more: Any) -> "go.Heatmap":
-    """Rows of values, a column for each of `x`."""
+    """Return a heat map with rows of values and a column for each of `x`."""
     import plotly.graph_objects as go
 
     return go.Heatmap(x=x, z=z, **more)
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """An axis with its title; `more` is Plotly's."""
+    """Return an axis with its title; `more` goes to Plotly."""
     return {"title": {"text": title}, **more}
 
 
 @cache
 def template() -> "go.layout.Template":
-    """How every chart on a page looks."""
+    """The look of every chart on a page."""
     import plotly.graph_objects as go
 
     of_axes = {
@@ -120,8 +121,8 @@ def figure(
     rows: Sequence[Sequence[Any]],
     **layout: Any,
 ) -> Figure:
-    """A figure as JSON; `columns` and `rows` are the same as a table, `layout` is Plotly's. Raises
-    ValueError for what Plotly would not draw."""
+    """Return a figure as JSON. `columns` and `rows` are its data as a table; `layout` goes to
+    Plotly. Raises ValueError for what Plotly would not draw."""
     import plotly.graph_objects as go
 
     base = {
@@ -134,8 +135,8 @@ def figure(
 
 
 def linked(drawn: Figure, address: Callable[[Any], str]) -> Figure:
-    """The figure with a page behind each row of its table, by the first cell of the row, and so
-    behind what stands at that place of the x axis."""
+    """Add a link to each row of the figure's table, made from the row's first cell, and thereby to
+    the same position on the x axis."""
     table = drawn["layout"]["meta"]["table"]
     table["links"] = [address(row[0]) for row in table["rows"]]
     return drawn

@@ -13,8 +13,8 @@ RAMP = tuple(f"var(--chart-part-{i})" for i in range(1, 8))
 
 
 def _bands(top: int) -> list[range]:
-    """Free GPUs of partly used nodes, 1 to `top` - 1: each number by itself where nodes have as
-    many as a server has GPUs, else seven bands that can be told apart."""
+    """Return bands of the free GPUs of partly used nodes, 1 to `top` - 1: one per number up to the
+    size of a server, otherwise seven distinguishable ones."""
     numbers = top - 1
     count = numbers if top <= 16 else len(RAMP)
     edges = [1 + i * numbers // count for i in range(count + 1)] if count else []
@@ -26,15 +26,15 @@ def _name(band: range) -> str:
 
 
 def _ramp(steps: int) -> list[str]:
-    """Colours of so many bands, spread over the seven steps of the ramp."""
+    """Return colours for this many bands, spread over the seven steps of the ramp."""
     return [RAMP[i * len(RAMP) // steps] for i in range(steps)]
 
 
 def _labels(leaves: Sequence[str]) -> tuple[list[str], str]:
-    """What stands below the columns of leaves, and how all of them begin.
+    """Return the labels below the columns of leaves, and their common prefix.
 
-    A unique key names its spine too; the last part is what stands on the rack. What all have in
-    common up to their numbers is told once.
+    A leaf's unique key includes its spine; the label is only its last part, the name on the rack.
+    The prefix up to the numbers, if all share it, is shown once.
     """
     racks = [name.rpartition("/")[2] for name in leaves]
     begins = {rack.rstrip("0123456789") for rack in racks if rack != NO_LEAF}
@@ -43,10 +43,11 @@ def _labels(leaves: Sequence[str]) -> tuple[list[str], str]:
 
 
 def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
-    """Heat map: a column per leaf, its nodes sorted by free GPUs, leaves by whole free nodes.
+    """Draw a heat map with a column per leaf: nodes sorted by free GPUs, leaves by wholly free
+    nodes.
 
-    Three kinds of colour: full is neutral, partly used is the orange ramp (so the orange area is
-    GFR), idle is teal; nodes out of service stand at the bottom in their own colour.
+    There are three kinds of colour: full is neutral, partly used is an orange ramp (so the orange
+    area is GFR), idle is teal. Nodes out of service are at the bottom in a colour of their own.
     """
     top = max((n.gpus for n in nodes), default=1)
     leaves: dict[str, list[int]] = {}
@@ -125,9 +126,9 @@ def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
 
 
 def stranded(nodes: Sequence[NodeUse]) -> Figure:
-    """Bars of free GPUs by how free their node is; the label of a bar is its number of nodes.
+    """Draw bars of free GPUs by how free their node is, each labelled with its number of nodes.
 
-    Idle nodes have a bar of their own: in a mix of node sizes their free GPUs differ.
+    Idle nodes have a bar of their own, because with mixed node sizes their free GPUs differ.
     """
     usable = [n for n in nodes if n.schedulable and n.healthy]
     idle = [n.free for n in usable if n.allocated_milli == 0 and n.healthy == n.gpus]
@@ -163,7 +164,7 @@ def stranded(nodes: Sequence[NodeUse]) -> Figure:
         columns=["Free GPUs on the node", "Nodes", "Free GPUs"],
         rows=[list(row) for row in zip(labels, counts, gpus, strict=True)],
         uniformtext={"mode": "show", "minsize": 11},
-        # Idle nodes have an axis of their own: beside their many GPUs the others were no bars.
+        # Idle nodes have their own axis: next to their many GPUs the other bars would vanish.
         showlegend=False,
         xaxis=axis("free GPUs on the node", type="category", domain=[0, 0.76]),
         yaxis=axis("free GPUs", rangemode="tozero"),
@@ -173,7 +174,7 @@ def stranded(nodes: Sequence[NodeUse]) -> Figure:
 
 
 def _spread(sizes: Sequence[int]) -> list[int]:
-    """Those of ascending sizes whose labels do not touch each other on a log axis."""
+    """Return the ascending sizes whose labels do not overlap on a log axis."""
     shown: list[int] = []
     for size in sizes:
         if not shown or size >= 1.5 * shown[-1]:
@@ -182,10 +183,10 @@ def _spread(sizes: Sequence[int]) -> list[int]:
 
 
 def gang_curve(curve: Mapping[int, tuple[int, int]], pending: Sequence[int] = ()) -> Figure:
-    """How many gangs of each size fit, anywhere and inside one leaf, on log axes.
+    """Draw how many gangs of each size fit, anywhere and inside one leaf, on log axes.
 
-    `pending`: sizes in GPUs of waiting jobs, marked under the curve. Zero cannot stand on a log
-    axis, so a line ends where nothing fits.
+    `pending`: the sizes of waiting jobs in GPUs, marked below the curve. A log axis has no zero, so
+    a line ends where nothing fits.
     """
     sizes = sorted(curve)
     ticks = _spread(sizes)

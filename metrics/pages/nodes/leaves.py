@@ -1,4 +1,4 @@
-"""The page of a leaf group: its nodes, what runs there, and what can be done about them."""
+"""The page of a leaf: its nodes, what runs there, and the possible actions."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from tenants.web.pages import live_or_whole, page_login_required
 
 @dataclass(slots=True)
 class LeafJob:
-    """What a job holds of a leaf, or all jobs together that the reader may not see (None)."""
+    """What a job holds of a leaf; None = all jobs together that the reader may not see."""
 
     job: Job | None
     pods: int = 0
-    exactly: float = 0.0  # GPU-milli
+    exactly: float = 0.0  # milli-GPU
     nodes: set[str] = field(default_factory=set)
 
     @property
@@ -75,8 +75,9 @@ def _use(node: NodeRecord) -> NodeUse:
 
 
 def _jobs(cluster: Cluster, nodes: Sequence[NodeRecord], access: Access) -> list[LeafJob]:
-    """The jobs with pods there, those with the most GPUs first, those of others last."""
-    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+    """Return the jobs with pods there, those with the most GPUs first, hidden ones last."""
+    # Of all clusters: with one cluster in the query, SQLite would walk through all jobs that it
+    # ever had.
     live = Placement.objects.filter(
         node__in=[node.name for node in nodes], state__in=LIVE_PLACEMENTS
     ).select_related("job__tenant")

@@ -1,4 +1,4 @@
-"""Operators cordon and drain a node, look at what that would do first, and take it back."""
+"""Pages on which operators cordon and drain a node, preview that, and take it back."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from tenants.web.pages import actor_of, page_login_required
 HOUR = 3600
 WAITS = "ends"
 BY_TIME = "time"
-# When pods leave, in seconds from now.
+# When pods must leave, in seconds from now.
 TIMES = (0, HOUR // 4, HOUR, 4 * HOUR, 12 * HOUR, 24 * HOUR, 72 * HOUR)
 UNKNOWN = "Choose what happens to it."
 UNKNOWN_TIME = "Choose one of the times."
@@ -35,7 +35,7 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What a form says: what is done to the node, one of WAYS; by when; and why."""
+    """The form's contents: what to do with the node (one of WAYS), by when, and why."""
 
     way: str = WAITS
     within: str = "0"
@@ -51,7 +51,7 @@ class Typed:
         return bool(self.way)
 
     def evict_at(self) -> datetime | None:
-        """Raises ValueError."""
+        """Return when pods are evicted; None = never. Raises ValueError."""
         if self.way not in [way for way, *_ in WAYS]:
             raise ValueError(UNKNOWN)
         if self.way != BY_TIME:
@@ -63,7 +63,7 @@ class Typed:
 
 
 def times() -> list[tuple[str, str]]:
-    """(value, title) of each time by which jobs may have to leave."""
+    """Return (value, title) of each deadline for jobs to leave."""
     return [("0", "at once"), *((str(s), f"within {duration(s)}") for s in TIMES[1:])]
 
 
@@ -77,7 +77,7 @@ def _node(request: HttpRequest, cluster: str, name: str) -> NodeRecord:
 @page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def node_order(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
-    """The form by which a node is taken out of service."""
+    """Show and process the form that takes a node out of service."""
     found = _node(request, cluster, name)
     task = order_of(found.cluster_id, name)
     typed, errors = Typed(), dict[str, list[str]]()
@@ -116,7 +116,7 @@ def node_order(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
 @page_login_required
 @require_POST
 def node_preview(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
-    """What it would do to take the node out of service as the form says; nothing is changed."""
+    """Preview taking the node out of service as the form says; nothing is changed."""
     found = _node(request, cluster, name)
     typed = Typed.of(request)
     try:
@@ -137,7 +137,7 @@ def node_preview(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
 @page_login_required
 @require_POST
 def node_lift(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
-    """Let jobs come to the node again."""
+    """Let jobs use the node again."""
     found = _node(request, cluster, name)
     try:
         lift_order(

@@ -1,5 +1,5 @@
-"""Operators free whole nodes, for nobody in particular or for a job that waits: a plan with its
-price, which is carried out as it stands, or ordered for a time."""
+"""Pages on which operators free whole nodes, for a waiting job or for none in particular: a plan
+with its price, carried out at once or ordered for a later time."""
 
 import math
 import re
@@ -30,7 +30,7 @@ from tenants.web.pages import actor_of
 
 TAKES = ("gpu", "count", "job")
 TIMES = ("starts_at", "ends_at")
-TOLD = timedelta(days=7)  # for so long the page tells of orders that are over
+TOLD = timedelta(days=7)  # how long the page shows orders that are over
 CHIPS = {
     PlanOrderState.SCHEDULED: "wait",
     PlanOrderState.MOVING: "busy",
@@ -41,14 +41,14 @@ CHIPS = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a plan may cost at most, as it is typed: GPU-hours of work, and jobs that move."""
+    """The most that a plan may cost, as typed: GPU-hours of work, and jobs that move."""
 
     hours: str = ""
     moves: str = ""
 
     @classmethod
     def of(cls, plan: Defragmentation | None) -> "Limits":
-        """What a plan costs now, rounded up."""
+        """Return what a plan costs now, rounded up."""
         if plan is None:
             return cls()
         return cls(f"{math.ceil(plan.lost_gpu_s / 36) / 100:g}", str(len(plan.moves)))
@@ -58,7 +58,7 @@ class Limits:
         return cls(post.get("hours", ""), post.get("moves", ""))
 
     def read(self, errors: dict[str, list[str]]) -> Approved | None:
-        """None with why by field where they cannot be read."""
+        """Parse them; return None and add the reasons to `errors` if that fails."""
         good = re.fullmatch(r"\d{1,9}(\.\d{1,6})?", self.hours.strip(), re.ASCII)
         if not good:
             errors["hours"] = ["Write a number of GPU-hours, e.g. 12 or 0.5."]
@@ -71,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
-    """An order as the page tells it."""
+    """An order as the page shows it."""
 
     order: PlanOrder
 
@@ -122,13 +122,13 @@ class WantedPlan:
 
     @property
     def wanted(self) -> int:
-        """0 where it is no number of nodes."""
+        """The number of nodes; 0 if invalid."""
         good = self.count.isascii() and self.count.isdigit() and len(self.count) < 5
         return int(self.count) if good and int(self.count) <= MOST_NODES else 0
 
 
 def asked(request: HttpRequest, cluster: Cluster) -> WantedPlan:
-    """Raises Http404 for a job that is not there."""
+    """Read the address; raise Http404 for an unknown job."""
     text, job = request.GET.get("job", ""), None
     if text:
         try:
@@ -146,8 +146,8 @@ def asked(request: HttpRequest, cluster: Cluster) -> WantedPlan:
 @operator_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def node_plan(request: HttpRequest, cluster: str) -> HttpResponse:
-    """The plan that the address asks for, or (POST) its nodes emptied as they were shown, or the
-    same goal ordered for a time."""
+    """Show the plan that the address asks for. POST empties the nodes as they were shown, or orders
+    the same goal for a later time."""
     found = Cluster.objects.filter(name=cluster).first()
     if found is None:
         raise Http404(f"There is no cluster “{cluster}”.")
@@ -180,7 +180,7 @@ def node_plan(request: HttpRequest, cluster: str) -> HttpResponse:
 @operator_required
 @require_POST
 def plan_cancel(request: HttpRequest, cluster: str, order_id: uuid.UUID) -> HttpResponse:
-    """Call off what is not carried out yet."""
+    """Cancel an order that has not been carried out yet."""
     order = get_object_or_404(PlanOrder, pk=order_id, cluster__name=cluster)
     try:
         cancel_plan(actor_of(request), order, why=Why(request.POST.get("reason", ""), PAGE))
@@ -193,7 +193,7 @@ def plan_cancel(request: HttpRequest, cluster: str, order_id: uuid.UUID) -> Http
 
 
 def _done(request: HttpRequest, cluster: Cluster, wish: WantedPlan) -> str:
-    """Do what the form says; "" with `wish.errors` where it is refused."""
+    """Carry out what the form says; return "" with `wish.errors` if it is refused."""
     why = Why(request.POST.get("reason", ""), PAGE)
     try:
         if "later" in request.POST:
@@ -209,7 +209,7 @@ def _done(request: HttpRequest, cluster: Cluster, wish: WantedPlan) -> str:
 
 
 def _ordered(request: HttpRequest, cluster: Cluster, wish: WantedPlan, why: Why) -> str:
-    """Order the plan for the time that is typed; raises DomainError."""
+    """Order the plan for the given time; raise DomainError."""
     starts_at, ends_at = (time_typed(request, name, wish.errors) for name in TIMES)
     if starts_at is None:
         wish.errors.setdefault("starts_at", ["Say from when on, in UTC."])

@@ -50,7 +50,7 @@ def _nodes(request: HttpRequest) -> HttpResponse:
         | Q(healthy_gpus__lt=F("gpus"))
         | Q(facts__has_key="unhealthy_nics"),
     }
-    # Of all that the other filters let through, so that these numbers lead to what they count.
+    # Counted before `show` applies, so that each number leads to what it counts.
     standing = rows.order_by().aggregate(
         nodes=Count("pk"),
         gpus_there=Sum("gpus", default=0),
@@ -69,7 +69,7 @@ def _nodes(request: HttpRequest) -> HttpResponse:
         unknown["free"] = UnknownFilter("free", free, text)
     elif free and band is not None:
         least, most = int(band[1]), int(band[2] or band[1])
-        # Those that jobs can get.
+        # Only nodes that jobs can get.
         rows = rows.filter(free_gpus__gte=least, free_gpus__lte=most, schedulable=True)
     if unknown:
         rows = rows.none()
@@ -99,7 +99,7 @@ def _shown(one: Cluster | None, clusters: Iterable[Cluster]) -> Iterable[Cluster
 
 
 def _may_come(one: Cluster | None, clusters: Iterable[Cluster]) -> list[tuple[Cluster, str]]:
-    """What autoscalers may add to these clusters, or to one of them, in words."""
+    """Describe what autoscalers may add to these clusters, or to one of them."""
     found = []
     for cluster in _shown(one, clusters):
         groups = [
@@ -134,7 +134,7 @@ def device_rows(node: NodeRecord, placements: list[Placement]) -> list[DeviceRow
 
 @dataclass(frozen=True, slots=True)
 class PodBeside:
-    """A pod on a node that asks for no GPU, and what it asks for."""
+    """A pod that asks for no GPU, and what it asks for instead."""
 
     placement: Placement
     cpu_milli: int
@@ -142,7 +142,7 @@ class PodBeside:
 
 
 def pods_beside(placements: list[Placement]) -> list[PodBeside]:
-    """Those of the pods that hold no GPU."""
+    """Return the pods that hold no GPU."""
     without = [p for p in placements if not p.devices]
     sets = PodSet.objects.filter(job__in={p.job_id for p in without})
     asked = {
@@ -153,7 +153,7 @@ def pods_beside(placements: list[Placement]) -> list[PodBeside]:
 
 
 def held_besides(node: NodeRecord, placements: list[Placement]) -> int:
-    """GPU-milli that are allocated on the node but not to these placements."""
+    """Return the milli-GPU allocated on the node but not to these placements."""
     return max(0, node.allocated_milli - sum(p.held_milli for p in placements))
 
 
@@ -166,7 +166,8 @@ def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
 
 
 def _node(request: HttpRequest, found: NodeRecord, access: Access) -> HttpResponse:
-    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+    # Of all clusters: with one cluster in the query, SQLite would walk through all jobs that it
+    # ever had.
     live = Placement.objects.filter(node=found.name, state__in=LIVE_PLACEMENTS)
     placements = [
         placement

@@ -1,1 +1,1 @@
-"""The dashboard of the operators."""
+"""The operators' dashboard."""

@@ -1,4 +1,4 @@
-"""Quotas as a tree with a bar each, all on one scale."""
+"""Quotas as a tree with a bar per tenant, all on one scale."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,8 +15,8 @@ PARTS = ("guaranteed", "used", "borrowed", "lent")
 
 @dataclass(frozen=True, slots=True)
 class QuotaRow:
-    """What a tenant uses of its quotas of the GPU models that are looked at, in milli-GPU: what
-    tenants below it use is in it. `full` is what the whole width of each row's bar stands for."""
+    """What a tenant, including tenants below it, uses of its quotas of the selected GPU models, in
+    milli-GPU. `full`: what the whole width of every bar stands for."""
 
     tenant: Tenant
     depth: int
@@ -28,8 +28,8 @@ class QuotaRow:
 
 
 def quota_tree(gpu_model: str) -> list[QuotaRow]:
-    """Tenants that have quota or use, below those above them; beside each other, who borrows most
-    comes first, then who uses most. `gpu_model`: "" = of all models together."""
+    """Return the tenants with quota or use, below their parents. Siblings are sorted by what they
+    borrow, then by what they use, most first. `gpu_model`: "" = all models together."""
     totals: dict[str, Counter[str]] = {}
     for use in quota_uses():
         if gpu_model in ("", use.gpu_model):

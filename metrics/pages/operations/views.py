@@ -1,4 +1,4 @@
-"""The dashboard of the operators and its charts."""
+"""The operators' dashboard and its charts."""
 
 import json
 from collections import defaultdict
@@ -61,7 +61,7 @@ View = Callable[..., HttpResponse]
 
 
 def operator_required(view: View) -> View:
-    """Cluster-wide numbers show what all tenants do: operators only."""
+    """Limit a view to operators: cluster-wide numbers reveal what all tenants do."""
 
     @wraps(view)
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -74,7 +74,7 @@ def operator_required(view: View) -> View:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the operator looks at, from the query string, with the choices there are."""
+    """What the operator looks at, from the query string, and the available choices."""
 
     scope: MetricScope
     window: str
@@ -84,12 +84,11 @@ class Selection:
 
     @property
     def at(self) -> datetime | None:
-        """The instant that is looked back at; None = now."""
+        """The past instant that is shown; None = now."""
         return self.scope.until if self.scope.past else None
 
     def steps(self) -> list[tuple[str, str]]:
-        """(title, instant) of each step from the instant that is looked at, to one of which
-        something is kept."""
+        """Return (title, instant) of each time step from the shown instant to one with data."""
         now, here = timezone.now(), self.scope.until
         kept_from = past.kept_from(self.scope.cluster)
         if kept_from is None:
@@ -111,9 +110,11 @@ class Selection:
 
 
 def selection(request: HttpRequest, filters: Sequence[str], *places: str) -> Selection:
-    """What the query string asks for, without the cluster and GPU model that do not exist: those
-    are told as unknown, as are parameters other than `filters` and `places`. Raises Http404 for a
-    window that does not exist."""
+    """Return what the query string asks for.
+
+    Unknown clusters and GPU models are left out and reported as unknown, as are parameters other
+    than `filters` and `places`. Raises Http404 for an unknown window.
+    """
     clusters = list(Cluster.objects.filter(is_active=True))
     name, model = request.GET.get("cluster", ""), request.GET.get("gpu", "")
     window = request.GET.get("window", "24h")
@@ -135,8 +136,8 @@ def selection(request: HttpRequest, filters: Sequence[str], *places: str) -> Sel
 
 
 def known_selection(request: HttpRequest) -> Selection:
-    """Raises Http404 for a cluster, GPU model, window or parameter that does not exist, and for an
-    instant of which nothing is kept."""
+    """Return the selection; raise Http404 for an unknown cluster, GPU model, window or parameter,
+    and for an instant without data."""
     chosen = selection(request, ("cluster", "gpu", "window", "at"))
     for unknown in chosen.unknown.values():
         raise Http404(f"{unknown.text}.")
@@ -164,7 +165,7 @@ class PoolRow:
 
 
 def summary(chosen: Selection) -> dict[str, Any]:
-    """The numbers of the KPI strip and the table of pools."""
+    """Return the numbers of the KPI strip and of the table of pools."""
     scope = chosen.scope
     nodes = by_gpu_model(uses_at(scope.cluster, scope.until))
     queue = past.queue_then(scope.cluster, scope.until, scope.gpu_model) if scope.past else None
@@ -178,7 +179,7 @@ def summary(chosen: Selection) -> dict[str, Any]:
     ]
     occupation, recorded = selectors.sor(scope)
     trend = selectors.samples(scope, most=60)
-    # A gang runs on one GPU model: over several pools the largest one counts, not their sum.
+    # A gang runs on one GPU model: of several pools the largest value counts, not the sum.
     shown = [p for p in rows if scope.gpu_model in ("", p.gpu_model)]
     return {
         "use": definitions.pool_use(nodes[scope.gpu_model]),
@@ -187,11 +188,11 @@ def summary(chosen: Selection) -> dict[str, Any]:
         "sor": occupation,
         "sor_recorded": recorded,
         "sor_partial": recorded < (scope.until - scope.since) * 0.95,
-        # Of what nodes without GPUs held no history is kept.
+        # There is no history of what nodes without GPUs held.
         "without_gpus": None
         if scope.gpu_model or scope.past
         else selectors.without_gpus(scope.cluster),
-        # Of quotas no history is kept.
+        # There is no history of quotas.
         "quotas": [] if scope.past else quota_tree(scope.gpu_model),
         "queue_then": queue.jobs if queue else None,
         "waiting": waiting[scope.gpu_model],
@@ -226,15 +227,15 @@ Led = list[tuple[Cluster, list[Leader]]]
 
 
 def led_clusters(chosen: Selection) -> Led:
-    """The clusters looked at, with who leads them or their shards."""
+    """Return the selected clusters, with the schedulers that lead them or their shards."""
     clusters = [chosen.scope.cluster] if chosen.scope.cluster else chosen.clusters
     return [(cluster, leaders_of(cluster, timezone.now())) for cluster in clusters]
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPolicy:
-    """The policy in force of a cluster, as (label, value); none where this version of Kant cannot
-    read what a newer one stored."""
+    """The policy in force on a cluster, as (label, value); no values if a newer version of Kant
+    stored it and this one cannot read it."""
 
     row: ClusterPolicy
     fields: list[tuple[str, str]]
@@ -254,7 +255,7 @@ def shown_policies(led: Led) -> list[ShownPolicy]:
 
 @operator_required
 def operations(request: HttpRequest) -> HttpResponse:
-    """Its live part is drawn once for all who look at the same."""
+    """Show the dashboard; its live part is rendered once for everybody with the same selection."""
     chosen = known_selection(request)
     template = live_or_whole(request, "metrics/operations/operations.html")
     if not request.htmx:  # type: ignore[attr-defined]
@@ -270,7 +271,7 @@ def operations(request: HttpRequest) -> HttpResponse:
 
 
 def shown(chosen: Selection) -> dict[str, Any]:
-    """What the page shows."""
+    """Return what the page shows."""
     led = [] if chosen.at else led_clusters(chosen)
     return {
         "nav": "operations",
@@ -283,7 +284,7 @@ def shown(chosen: Selection) -> dict[str, Any]:
         "unknown": chosen.unknown,
         "redis_trouble": None if chosen.at else redis_trouble(),
         "own_clock": [cluster for cluster, leaders in led if any(x.own_clock for x in leaders)],
-        # Called by the whole page alone, which shows them.
+        # Only the whole page calls and shows these.
         "kept_from": partial(past.kept_from, chosen.scope.cluster),
         "steps": chosen.steps,
         "policies": partial(shown_policies, led),
@@ -304,7 +305,7 @@ def _leaf_map(scope: MetricScope) -> Figure:
 
 
 def _only_cluster(scope: MetricScope) -> Cluster | None:
-    """The cluster that is looked at; None where there are several."""
+    """Return the selected cluster, or the only one; None if there are several."""
     if scope.cluster is not None:
         return scope.cluster
     active = list(Cluster.objects.filter(is_active=True)[:2])
@@ -312,7 +313,7 @@ def _only_cluster(scope: MetricScope) -> Cluster | None:
 
 
 def _nodes(scope: MetricScope, **filters: str) -> str:
-    """The address of the list of nodes, filtered as the page is."""
+    """Return the address of the list of nodes, filtered like the page."""
     own = {"cluster": scope.cluster.name if scope.cluster else "", "gpu": scope.gpu_model}
     said = {name: value for name, value in {**own, **filters}.items() if value}
     return reverse("nodes") + (f"?{urlencode(said)}" if said else "")
@@ -342,7 +343,8 @@ def _gang_curve(scope: MetricScope) -> Figure:
     per_node = max((node.gpus for node in nodes), default=1)
 
     def address(size: int) -> str:
-        """The plan that frees so many nodes more, where it is known of which."""
+        """Return the plan that frees this many more nodes, if the cluster and GPU model are
+        known."""
         if cluster is None or not scope.gpu_model:
             return _nodes(scope, show="free")
         count = min(MOST_NODES, -(-size // per_node))
@@ -385,7 +387,7 @@ FIGURES: dict[str, Callable[[MetricScope], Figure]] = {
 
 @operator_required
 def chart(request: HttpRequest, name: str) -> HttpResponse:
-    """One figure as JSON; answered with 304 when the reader has this very figure."""
+    """Return one figure as JSON, or 304 if the reader already has it."""
     if name not in FIGURES:
         raise Http404(f"There is no chart “{name}”.")
     scope = known_selection(request).scope
@@ -393,6 +395,6 @@ def chart(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def figure_answer(request: HttpRequest, figure: Figure) -> HttpResponse:
-    """A figure as JSON, or 304 where the reader has this very figure."""
+    """Return a figure as JSON, or 304 if the reader already has it."""
     body = json.dumps(figure, separators=(",", ":"))
     return tagged(request, body, lambda: HttpResponse(body, content_type="application/json"))

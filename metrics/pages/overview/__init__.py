@@ -1,1 +1,1 @@
-"""The first page of engineers and tenant admins."""
+"""The home page of engineers and tenant admins."""

@@ -1,4 +1,4 @@
-"""The first page of engineers and tenant admins: my jobs, my quota, what can start now."""
+"""The home page of engineers and tenant admins: my jobs, my quota, what can start now."""
 
 from typing import Any
 
@@ -27,8 +27,9 @@ JOBS_SHOWN = 12
 
 
 def held_by(jobs: QuerySet[Job]) -> int:
-    """Milli-GPU that pods of these jobs hold now; a job may hold less than it asks for."""
-    # From the few live pods to their jobs: the other way leads through all jobs there ever were.
+    """Return the milli-GPU that pods of these jobs hold now; a job may hold less than it asks
+    for."""
+    # From the few live pods to their jobs: the other way would read all jobs there ever were.
     of_these = Exists(jobs.order_by().filter(pk=OuterRef("job_id")))
     pods = Placement.objects.filter(of_these, state__in=LIVE_PLACEMENTS)
     return whole_milli(pods.aggregate(milli=Sum(HELD))["milli"] or 0)
@@ -44,7 +45,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     user = actor_of(request)
     if user.is_operator:
         return redirect("operations")
-    # All of them: rights and the book of quotas follow the whole tree.
+    # All tenants: rights and quota computations follow the whole tree.
     tree = list(Tenant.objects.all())
     access = access_of(user, {t.pk: t.parent_id for t in tree})
     tenants = [t for t in tree if access.may_view(t.pk)]
@@ -62,7 +63,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def _own(access: Access, tree: list[Tenant]) -> dict[str, Any]:
-    """Jobs and quotas of who has these rights in a tree of tenants."""
+    """Return the jobs and quotas visible with these rights in a tree of tenants."""
     visible = access.visible_tenants() or frozenset()
     administers = any(access.may_administer(t) for t in visible)
     jobs = jobs_seen_with(access)
@@ -84,7 +85,7 @@ def _own(access: Access, tree: list[Tenant]) -> dict[str, Any]:
         **jobs.order_by().aggregate(**counts),
         "held_milli": held_by(jobs),
         "uses": sorted(uses.items()),
-        # Until it is known what could start.
+        # Shown until it is known what could start.
         "gpu_types": sorted({use.gpu_model for use in found}),
     }
 
@@ -92,8 +93,8 @@ def _own(access: Access, tree: list[Tenant]) -> dict[str, Any]:
 @require_GET
 @page_login_required
 def can_start(request: HttpRequest) -> HttpResponse:
-    """What a new job could start with: a part of the overview that comes after it, for the engine
-    is asked."""
+    """Show what a new job could start with. The overview loads this part separately, because it
+    runs the engine."""
     user = actor_of(request)
     tenants = list(visible_tenants(user))
     mine = [t.name for t in submittable(access_of(user), tenants)]

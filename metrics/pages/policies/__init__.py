@@ -1,2 +1,2 @@
-"""The pages on which operators change the policy of a cluster: a form, what the change would mean
-before it is saved, and what was changed before."""
+"""The pages on which operators change a cluster's policy: the form, the effect of the change before
+it is saved, and the history."""

@@ -1,7 +1,7 @@
-"""A change of a policy on its way from the form to the save: what was shown, and what is to differ.
+"""A change of a policy on its way from the form to the save: the policy as shown, and the settings
+to change.
 
-Between the pages it travels in hidden fields, so that nothing of what was typed is lost, whatever
-somebody else saves meanwhile.
+Pages pass it on in hidden fields, so no input is lost, whatever somebody else saves in between.
 """
 
 import json
@@ -27,17 +27,17 @@ from tenants.errors import Invalid, NotFound
 from tenants.models import AuditRecord, User
 from tenants.services.audit import PAGE
 
-RECORDS = 50  # newest ones, in which is looked for who has changed something meanwhile
+RECORDS = 50  # newest records searched for who has changed something in between
 
 
 class Damaged(Invalid):
-    """What a page sent is not what such a page sends."""
+    """A page sent something that no such page sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """`shown`: the whole policy that the form was shown with, of `version`. `changes`: settings
-    that are to be others than there."""
+    """`shown`: the whole policy that the form was shown with, of `version`. `changes`: the settings
+    to change in it."""
 
     cluster: Cluster
     shown: Mapping[str, Any]
@@ -46,11 +46,11 @@ class Draft:
 
     @property
     def policy(self) -> dict[str, Any]:
-        """The whole policy as it would be. Its values may be wrong."""
+        """The whole policy as it would be. Its values may be invalid."""
         return policy_from({**settings_of(self.shown), **self.changes})
 
     def hidden(self) -> dict[str, str]:
-        """What carries it to the next page, by names of fields."""
+        """Return the fields that carry it to the next page."""
         return {
             "shown": json.dumps(self.shown),
             "version": str(self.version),
@@ -58,7 +58,7 @@ class Draft:
         }
 
     def save(self, actor: User, *, reason: str = "", dry_run: bool = False) -> ClusterPolicy:
-        """Make the change; raises as `change_policy`."""
+        """Make the change; raise as `change_policy`."""
         return change_policy(
             actor,
             self.cluster,
@@ -70,7 +70,8 @@ class Draft:
         )
 
     def rebased(self) -> tuple["Draft", list[Difference]]:
-        """The same change of the policy as it is now, and what others have changed meanwhile."""
+        """Return the same change against the current policy, and what others have changed in
+        between."""
         row = policy_of(self.cluster)
         now = effective(row.document)
         settings = settings_of(now)
@@ -81,15 +82,14 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What somebody else has set since the draft was begun; `record` is None where it is too many
-    changes ago."""
+    """What somebody else has set since the draft began; `record` None = too long ago to find it."""
 
     difference: Difference
     record: AuditRecord | None
 
 
 def foreign(cluster: Cluster, differences: Sequence[Difference]) -> list[Foreign]:
-    """These differences with the records of the changes that made them."""
+    """Return these differences with the records of the changes that made them."""
     made: dict[str, AuditRecord] = {}
     for record in changes_of(cluster)[:RECORDS] if differences else ():
         before, after = settings_of(record.before or {}), settings_of(record.after or {})
@@ -99,14 +99,14 @@ def foreign(cluster: Cluster, differences: Sequence[Difference]) -> list[Foreign
 
 
 def draft_of_now(cluster: Cluster) -> Draft:
-    """No change yet. Raises NotFound where a newer version of Kant has set the policy."""
+    """Return an empty draft. Raises NotFound if a newer version of Kant has set the policy."""
     row = policy_of(cluster)
     return Draft(cluster, _readable(row.document), row.version, {})
 
 
 def draft_like(replay: Replay) -> tuple[Draft, list[Difference]]:
-    """What a replay tried, as a change of the policy as it is now, and what was changed since the
-    replay was asked for. Raises NotFound as `draft_of_now`."""
+    """Return what a replay tried, as a change of the current policy, and what has changed since the
+    replay was requested. Raises NotFound as `draft_of_now`."""
     draft = draft_of_now(replay.cluster)
     before, tried = _readable(replay.policy_before), settings_of(_readable(replay.policy))
     changes = {key: tried.get(key, 0) for key in differing(settings_of(before), tried)}
@@ -115,8 +115,8 @@ def draft_like(replay: Replay) -> tuple[Draft, list[Difference]]:
 
 
 def sent_draft(cluster: Cluster, sent: Mapping[str, str]) -> Draft:
-    """The draft that a page carries, its `changes` left out where it is the form that sends them.
-    Raises Damaged, NotFound as `draft_of_now`."""
+    """Return the draft that a page carries; without `changes` if the form itself sends them. Raises
+    Damaged, and NotFound as `draft_of_now`."""
     draft_of_now(cluster)
     version = sent.get("version", "")
     shown, changes = _object(sent.get("shown", "")), _object(sent.get("changes", "{}"))
@@ -126,7 +126,7 @@ def sent_draft(cluster: Cluster, sent: Mapping[str, str]) -> Draft:
     if not all(key in known or key.startswith("spare_nodes.") for key in changes):
         raise Damaged(DAMAGED)
     draft = Draft(cluster, effective(shown), int(version), changes)
-    # It could be saved when it was sent, on the policy that it was shown with.
+    # When it was sent, it could be saved on the policy that it was shown with.
     if faults(draft.policy):
         raise Damaged(DAMAGED)
     return draft

@@ -1,5 +1,5 @@
-"""Whom a change of a policy concerns now, as far as rows tell it for certain. What would come of
-it only a replay can say."""
+"""Whom a change of a policy affects now, as far as the database says for certain. Only a replay can
+say what would follow from it."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -18,13 +18,14 @@ from scheduling.queries.quota_use import quota_uses
 from tenants.models import Tenant
 from tenants.templatetags.ui import duration, gpu_count, gpus, short_model
 
-NAMED = 5  # of the tenants that a sentence is about
+NAMED = 5  # most tenants that a sentence names
 
 
 def effects(
     cluster: Cluster, before: Policy, after: Policy, changed: Collection[str]
 ) -> Iterator[str]:
-    """Sentences about the jobs, tenants and nodes of now. `changed`: the settings that differ."""
+    """Yield sentences about current jobs, tenants and nodes. `changed`: the settings that
+    differ."""
     fields = {field_of(key) for key in changed}
     jobs = Job.objects.filter(cluster=cluster)
     waiting, held = jobs.filter(state__in=list(WAITING)), jobs.filter(state__in=list(HOLDING))
@@ -56,7 +57,7 @@ def effects(
 
 
 def _counted(jobs: QuerySet[Job]) -> str:
-    """How many jobs, with their GPUs."""
+    """Return the number of jobs and their GPUs, in words."""
     found = jobs.aggregate(jobs=Count("id"), milli=Sum("gpu_milli"))
     if not found["jobs"]:
         return "no job"
@@ -64,7 +65,7 @@ def _counted(jobs: QuerySet[Job]) -> str:
 
 
 def _anew(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """The same jobs, to be summed up: what was joined for the choice counts rows twice."""
+    """Return the same jobs without joins, which would count rows twice in sums."""
     return Job.objects.filter(pk__in=jobs.order_by().values("pk"))
 
 

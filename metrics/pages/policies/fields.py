@@ -1,4 +1,4 @@
-"""Fields that read what people type as settings of a policy."""
+"""Form fields that parse policy settings."""
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -15,7 +15,7 @@ SHORTEST = Decimal("0.01")
 
 
 class Span(forms.DecimalField):
-    """A time in a unit of UNITS; its value, and what it is shown with, is in seconds."""
+    """A time in a unit of UNITS; its value and its initial value are in seconds."""
 
     def __init__(self, label: str, unit: str, **kwargs: Any) -> None:
         self.unit_s = UNITS[unit]
@@ -31,14 +31,14 @@ class Span(forms.DecimalField):
         return float(super().clean(value) * self.unit_s)
 
     def typed(self, seconds: float) -> Decimal:
-        """Seconds as they are typed in the unit."""
+        """Write seconds in the unit, as people type them."""
         shortest = SHORTEST if seconds else Decimal(0)
         rounded = round(Decimal(str(seconds)) / self.unit_s, 2)
         return Decimal(f"{max(shortest, rounded).normalize():f}")
 
 
 class Percent(forms.DecimalField):
-    """A share, typed in percent; its value, and what it is shown with, is from 0 to 1."""
+    """A share typed in percent; its value and its initial value are from 0 to 1."""
 
     def __init__(self, label: str, **kwargs: Any) -> None:
         super().__init__(
@@ -49,18 +49,18 @@ class Percent(forms.DecimalField):
         return float(super().clean(value) / 100)
 
     def typed(self, share: float) -> Decimal:
-        """A share as it is typed in percent."""
+        """Write a share in percent, as people type it."""
         return Decimal(f"{(Decimal(str(share)) * 100).normalize():f}")
 
 
 class ShardLines(forms.CharField):
-    """The shards of a cluster, one a line, as `shards` of a policy."""
+    """The shards of a cluster, one per line, as `shards` of a policy."""
 
     widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
     rule = "NAME; GPU TYPES; GROUPS"
 
     def __init__(self, **kwargs: Any) -> None:
-        # The lines are counted as they are typed.
+        # Not stripped, so that line numbers are those that people see.
         super().__init__(required=False, max_length=MAX_TEXT, strip=False, **kwargs)
 
     def clean(self, value: Any) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ class ShardLines(forms.CharField):
 
     @staticmethod
     def typed(shards: Iterable[Mapping[str, Any]]) -> str:
-        """Shards as they are typed."""
+        """Write shards as people type them."""
         lines = ([s["name"], ", ".join(s["gpu_models"]), ", ".join(s["groups"])] for s in shards)
         return "\n".join("; ".join(parts).rstrip("; ") for parts in lines)
 

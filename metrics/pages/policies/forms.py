@@ -1,4 +1,4 @@
-"""The form of a policy: a field for every setting, grouped by what a person decides."""
+"""The form of a policy: a field for every setting, grouped by the decisions that people make."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -98,7 +98,7 @@ SPANS = {
     "node_loss_saved_s": "seconds",
     "warn_before_s": "minutes",
 }
-# Title, what it is about, fields of the policy.
+# Title, subject, and fields of the policy.
 GROUPS = (
     (
         "Order of the queue",
@@ -140,7 +140,8 @@ DEFAULTS = settings_of(effective({}))
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A field on the page: what it was if it is edited, and when it would have an effect."""
+    """A field on the page: its previous value if it was edited, and the condition for it to have an
+    effect."""
 
     field: forms.BoundField
     was: str
@@ -169,13 +170,14 @@ class Group:
 
 
 class PolicyForm(Fields):
-    """Its fields have the names of settings (`scheduling.policy.settings`). Only what differs from
-    the policy that it was shown with is changed, whatever somebody else has changed meanwhile."""
+    """The fields are named as settings (`scheduling.policy.settings`). Only what differs from
+    the policy that the form was shown with is changed, whatever somebody else has changed in
+    between."""
 
     def __init__(
         self, shown: Mapping[str, Any], gpu_types: Collection[str], data: Any = None
     ) -> None:
-        """`gpu_types`: those of which spare nodes may be kept, besides those of `shown`."""
+        """`gpu_types`: those that may have spare nodes, in addition to those of `shown`."""
         super().__init__(data)
         self.shown = settings_of(shown)
         spares = {f"spare_nodes.{name}": 0 for name in sorted(gpu_types)}
@@ -187,9 +189,9 @@ class PolicyForm(Fields):
                 field.widget.attrs["class"] = "form-check-input"
 
     def changes(self) -> Settings:
-        """The settings that were changed; only of a form that is valid."""
+        """Return the changed settings of a valid form."""
         data = self.cleaned_data
-        # No number of spare nodes is none of them.
+        # An empty number of spare nodes means 0.
         found = {key: 0 if data[key] is None else data[key] for key in self.changed_data}
         return {k: v for k, v in found.items() if not is_same(k, v, self.shown.get(k))}
 
@@ -209,7 +211,7 @@ class PolicyForm(Fields):
             yield Item(self[key], was, idle.get(key, ""))
 
     def show(self, error: DomainError) -> None:
-        """Put each fault beside its field, what is of none above the form."""
+        """Show each error at its field, and those without one above the form."""
         for fault in error.errors:
             name, detail = _placed(fault)
             self.add_error(name if name in self.fields else None, detail)
@@ -218,9 +220,9 @@ class PolicyForm(Fields):
 
 
 def typed(form: PolicyForm, settings: Settings) -> dict[str, Any]:
-    """What the form would send if these settings were typed into it."""
+    """Return what the form would send with these settings typed into it."""
     texts = {key: _typed(form.fields[key], settings.get(key, 0)) for key in form.fields}
-    # A box that is not ticked is not sent.
+    # Browsers do not send unticked boxes.
     sent = {key: text for key, text in texts.items() if text is not False}
     return {key: "on" if text is True else str(text) for key, text in sent.items()}
 
@@ -266,7 +268,7 @@ def _field(key: str) -> forms.Field:
 
 
 def _placed(fault: FieldError) -> tuple[str, str]:
-    """The field of a fault, and what is said there."""
+    """Return the field of an error, and the text for it."""
     match fault.path:
         case ("shards", int(index), *names):
             what = " ".join(map(str, names))

@@ -1,4 +1,4 @@
-"""What was changed of the policy of a cluster, by whom and why; and taking it back."""
+"""The history of a cluster's policy: what was changed, by whom and why; and reverting a change."""
 
 import uuid
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ STALE = (
 
 @dataclass(frozen=True, slots=True)
 class ShownPolicyChange:
-    """A record, what it changed, and the one that took it back, if any."""
+    """A record, what it changed, and the record that reverted it, if any."""
 
     record: AuditRecord
     differences: list[Difference]
@@ -97,9 +97,9 @@ def _policy_changes(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     return render(request, live_or_whole(request, "metrics/policies/policy_changes.html"), context)
 
 
-# --- taking one back ------------------------------------------------------------------------------
+# --- reverting a change ---------------------------------------------------------------------------
 def lines(record: AuditRecord, found: PolicyReversal) -> list[Line]:
-    """The settings that the change set."""
+    """Return the settings that the change set."""
     before, after = settings_of(record.before or {}), settings_of(record.after or {})
     then = found.now | found.undone
     return [
@@ -138,7 +138,7 @@ def policy_revert(request: HttpRequest, cluster: Cluster, record_id: uuid.UUID) 
 def policy_revert_preview(
     request: HttpRequest, cluster: Cluster, record_id: uuid.UUID
 ) -> HttpResponse:
-    """What taking the change back would do to jobs from now on; nothing is changed."""
+    """Preview what the revert would do to jobs from now on; nothing is changed."""
     record = _record_or_404(cluster, record_id)
     form, errors = ReasonForm({"reason": rehearsed_reason(request)}), dict[str, list[str]]()
     if not form.is_valid():
@@ -165,7 +165,7 @@ def _record_or_404(cluster: Cluster, record_id: uuid.UUID) -> AuditRecord:
 
 
 def _tried(request: HttpRequest, record: AuditRecord, version: int) -> dict[str, Any]:
-    """The whole policy if the change were taken back of that version of it; nothing is changed.
+    """Return the whole policy after a revert based on that version of it; nothing is changed.
     Raises as `revert_policy_change`."""
     row = revert_policy_change(
         actor_of(request), record, expected_version=version, source=PAGE, dry_run=True
@@ -174,7 +174,7 @@ def _tried(request: HttpRequest, record: AuditRecord, version: int) -> dict[str,
 
 
 def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
-    """What taking the change back would do now, or why it cannot be."""
+    """Return what reverting the change would do now, or why it is impossible."""
     try:
         found = policy_reversal_of(record)
         then = _tried(request, record, found.version)
@@ -188,7 +188,7 @@ def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
 def reverted(
     request: HttpRequest, record: AuditRecord, form: ReasonForm, errors: dict[str, list[str]]
 ) -> bool:
-    """Take the change back; False with `errors` by field ("" = none of them) otherwise."""
+    """Revert the change; return False with `errors` by field ("" = none of them) if that fails."""
     version = shown_version(request.POST.get("version", ""), errors)
     if version is None:
         return False
@@ -204,7 +204,7 @@ def reverted(
         errors[""] = [STALE]
         return False
     except DomainError:
-        errors[""] = ["Nothing was changed."]  # why, the rehearsal tells
+        errors[""] = ["Nothing was changed."]  # the rehearsal says why
         return False
     messages.success(request, "The change of the policy is reverted.", extra_tags="good")
     return True

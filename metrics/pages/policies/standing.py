@@ -1,4 +1,4 @@
-"""How a cluster stands under its policy as it is: what waits, and what made room lately."""
+"""A cluster's state under its current policy: what waits, and what was preempted lately."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,8 +16,8 @@ LATELY = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class PolicyStanding:
-    """Jobs that wait, but those on hold: how many, for how many milli-GPU, since when the first,
-    and how many of them have a reserved start; how many jobs were preempted within `LATELY`."""
+    """Waiting jobs, except those on hold: their number, their milli-GPU, since when the first
+    waits, and how many have a reserved start; and how many jobs were preempted within `LATELY`."""
 
     waiting: int
     milli: int

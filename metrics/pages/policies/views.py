@@ -1,4 +1,4 @@
-"""The pages that change the policy of a cluster: the form, what the change would mean, the save."""
+"""The pages that change a cluster's policy: the form, the effect of the change, the save."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -41,16 +41,16 @@ NOTHING = "Nothing was changed."
 SAVED_AS_IT_WAS = "Somebody saved this policy as it was meanwhile; yours is not saved. Save again."
 MEANWHILE = "This policy was changed meanwhile."
 IS_SO = "The policy is as you wanted it already."
-REASONS = "reasons-of-replays"  # in the session: of each of the newest replays what was typed
+REASONS = "reasons-of-replays"  # session key: the reason typed for each of the newest replays
 MOST_REASONS = 5
-LOOKED_AT = 20  # newest replays of the cluster, among which one of the very change is looked for
+LOOKED_AT = 20  # newest replays of the cluster searched for one of exactly this change
 
 View = Callable[..., HttpResponse]
 
 
 def of_cluster(view: View) -> View:
-    """Give the view the cluster that the address names, for operators; the form as the policy is
-    instead of an answer to what is damaged."""
+    """Pass the cluster in the address to a view for operators. If the request is damaged, show the
+    form with the current policy instead."""
 
     @operator_required
     @wraps(view)
@@ -72,7 +72,7 @@ def of_cluster(view: View) -> View:
 @of_cluster
 @require_http_methods(["GET", "HEAD", "POST"])
 def policy(request: HttpRequest, cluster: Cluster) -> HttpResponse:
-    """The form as the policy is, or (POST) as the page of a change sends it back."""
+    """Show the form with the current policy, or (POST) with a change sent back from its page."""
     if request.method != "POST":
         return form_page(request, draft_of_now(cluster))
     draft = sent_draft(cluster, request.POST)
@@ -82,7 +82,7 @@ def policy(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 @of_cluster
 @require_POST
 def policy_draft(request: HttpRequest, cluster: Cluster) -> HttpResponse:
-    """The fields as typed, the change rehearsed; nothing is changed."""
+    """Return the fields as typed after a rehearsal of the change; nothing is changed."""
     try:
         draft = sent_draft(cluster, request.POST)
     except Damaged as error:
@@ -95,7 +95,7 @@ def policy_draft(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 
 
 def form_of(draft: Draft, data: Any = None, *, typed_into: bool = False) -> PolicyForm:
-    """The form of a draft with what was sent, or with the changes of the draft typed into it."""
+    """Return a draft's form with the sent input, or with the draft's changes typed in."""
     models = NodeRecord.objects.filter(cluster=draft.cluster).values_list("gpu_model", flat=True)
     names = GpuType.objects.filter(name__in=models.order_by().distinct())
     types = {*names.values_list("name", flat=True)} | draft.policy.get("spare_nodes", {}).keys()
@@ -108,8 +108,11 @@ def form_of(draft: Draft, data: Any = None, *, typed_into: bool = False) -> Poli
 def rehearsed(
     request: HttpRequest, draft: Draft, form: PolicyForm
 ) -> tuple[Draft | None, list[Difference]]:
-    """The draft with what the form changes, on the policy as it is now, and what others have
-    changed meanwhile; None, and why in the form, where it cannot be saved so."""
+    """Rehearse the form's changes against the current policy.
+
+    Returns the draft and what others have changed in between. The draft is None, with the reasons
+    in the form, if it cannot be saved.
+    """
     if not form.is_valid():
         return None, draft.rebased()[1]
     sent = Draft(draft.cluster, draft.shown, draft.version, form.changes())
@@ -166,7 +169,8 @@ def damaged(request: HttpRequest, cluster: Cluster, error: Damaged) -> HttpRespo
 @of_cluster
 @require_http_methods(["GET", "HEAD", "POST"])
 def policy_check(request: HttpRequest, cluster: Cluster) -> HttpResponse:
-    """The change of the form, or of the replay that `?replay=` names, before it is saved."""
+    """Show the change from the form, or from the replay that `?replay=` names, before it is
+    saved."""
     if request.method != "POST":
         return check_of_replay(request, cluster)
     draft = sent_draft(cluster, request.POST)
@@ -214,7 +218,7 @@ def check_page(
     status: int = 200,
     **more: Any,
 ) -> HttpResponse:
-    """The page of a change that can be saved as it is."""
+    """Render the page of a change that can be saved as it is."""
     before, after = effective(draft.shown), effective(draft.policy)
     changed, idle = policy_differences(before, after), without_effect(settings_of(after))
     others = foreign(draft.cluster, theirs)
@@ -245,7 +249,7 @@ def check_page(
 def replay_of(
     draft: Draft, before: dict[str, Any], after: dict[str, Any]
 ) -> tuple[Shown | None, dict[str, Any]]:
-    """The newest replay of this very change, and what it found."""
+    """Return the newest replay of exactly this change, and its result."""
     newest = Replay.objects.filter(cluster=draft.cluster).exclude(state=ReplayState.CANCELLED)
     for replay in newest.select_related("cluster", "user").defer("result")[:LOOKED_AT]:
         compared = (replay.policy_before, replay.policy) == (before, after)
@@ -269,8 +273,8 @@ def _found(replay: Replay) -> dict[str, Any]:
 @of_cluster
 @require_POST
 def policy_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
-    """Start a replay of the last days with exactly the policy that would be saved; the reason that
-    was typed is there again when one comes back from it."""
+    """Start a replay of the last days with exactly the policy that would be saved. The typed reason
+    is kept for the way back."""
     draft, theirs = sent_draft(cluster, request.POST).rebased()
     reason = ReasonForm(request.POST)
     if not reason.is_valid():
@@ -290,7 +294,7 @@ def policy_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 @of_cluster
 @require_POST
 def policy_preview(request: HttpRequest, cluster: Cluster) -> HttpResponse:
-    """What the change that would be saved does to jobs from now on; nothing is changed."""
+    """Preview what saving the change does to jobs from now on; nothing is changed."""
     try:
         draft = sent_draft(cluster, request.POST)
     except Damaged as error:
@@ -310,7 +314,7 @@ def policy_preview(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 
 
 def meanwhile(draft: Draft) -> Iterator[str]:
-    """Why a draft is not saved at once of which somebody was faster: who has set what."""
+    """Yield why a draft cannot simply be saved after somebody else's change: who has set what."""
     found, theirs = draft.rebased()
     if not found.changes:
         yield IS_SO
@@ -321,7 +325,7 @@ def meanwhile(draft: Draft) -> Iterator[str]:
         yield f"{one.difference.name}: {one.difference.before} to {one.difference.after}{by}"
 
 
-# --- the save -------------------------------------------------------------------------------------
+# --- saving ---------------------------------------------------------------------------------------
 @of_cluster
 @require_POST
 def policy_save(request: HttpRequest, cluster: Cluster) -> HttpResponse:
@@ -338,7 +342,7 @@ def policy_save(request: HttpRequest, cluster: Cluster) -> HttpResponse:
             return redirect("policy-changes", cluster.name)
         try:
             found.save(actor_of(request), dry_run=True)
-        except DomainError as error:  # it does not go with what somebody else has set
+        except DomainError as error:  # it conflicts with what somebody else has set
             return refused(request, found, error)
         errors = () if theirs else (SAVED_AS_IT_WAS,)
         return check_page(request, found, theirs, errors=errors, stale=True, status=422)
@@ -352,15 +356,15 @@ def policy_save(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 def saved(
     request: HttpRequest, draft: Draft, reason: ReasonForm, *, dry_run: bool = False
 ) -> ClusterPolicy:
-    """Save what the form of a change sends, or rehearse it. Raises as `Draft.save`, and Invalid
-    where there is nothing to save."""
+    """Save what the form of a change sends, or rehearse that. Raises as `Draft.save`, and Invalid
+    without changes."""
     if not draft.changes:
         raise Invalid(NOTHING)
     return draft.save(actor_of(request), reason=reason.cleaned_data["reason"], dry_run=dry_run)
 
 
 def refused(request: HttpRequest, draft: Draft, error: DomainError) -> HttpResponse:
-    """The form with the changes of a draft that cannot be saved any more, and why."""
+    """Show the form with the changes of a draft that can no longer be saved, and why."""
     form = form_refused(draft, error)
     return form_page(request, draft, form, draft.rebased()[1], status=422)
 

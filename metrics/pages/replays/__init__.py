@@ -1,1 +1,1 @@
-"""The pages of replays: the form that asks for one, and what came of it."""
+"""The pages of replays: the form that requests one, and its result."""

@@ -1,4 +1,4 @@
-"""Figures of the result of a replay."""
+"""Figures of a replay's result."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ SIMULATED = RUNS[1:]
 
 
 def allocation(result: Result) -> Figure:
-    """GPUs allocated over the period in both runs and as recorded, with GFR below."""
+    """Draw GPUs allocated over the period in both runs and as recorded, with GFR below."""
     series: Mapping[str, Any] = result["series"]
     at = [
         f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S}" for text in series["at"]
@@ -77,7 +77,7 @@ def allocation(result: Result) -> Figure:
 
 
 def waits(result: Result) -> Figure:
-    """Share of jobs started within a time, in both runs and as recorded."""
+    """Draw the share of jobs started within a time, in both runs and as recorded."""
     found: Mapping[str, list[float]] = result["started_within_s"]
     longest = max((seconds for run in found.values() for seconds in run), default=0.0)
     end = max(10.0, longest)

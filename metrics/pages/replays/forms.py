@@ -1,4 +1,4 @@
-"""The form that asks for a replay: the fields of a policy that people try, nodes by shape, and
+"""The form that requests a replay: the policy fields that people try out, nodes by shape, and
 quotas."""
 
 from collections.abc import Iterator, Mapping
@@ -119,11 +119,11 @@ class ReplayForm(Fields):
         return self.grid.rows(self)
 
     def is_unfolded(self) -> bool:
-        """Whether there is something to see in the quotas besides what they are."""
+        """Whether the quotas part has changes or errors to show."""
         return any(place.edited or place.errors for row in self.quotas() for place in row.places)
 
     def asked(self) -> dict[str, Any]:
-        """What `services.create_replay` takes."""
+        """Return the arguments of `services.create_replay`."""
         data = self.cleaned_data
         quotas = self.grid.asked(data)
         self._asked_cells = list(quotas)
@@ -145,7 +145,7 @@ class ReplayForm(Fields):
         }
 
     def show(self, error: DomainError) -> None:
-        """Put each fault beside its field, what is of none above the form."""
+        """Show each error at its field, and those without one above the form."""
         for fault in error.errors:
             name = self._field_of(fault)
             if name in self.fields:
@@ -171,7 +171,7 @@ class ReplayForm(Fields):
 
 
 def initial_of(policy: Mapping[str, Any], grid: QuotaGrid, now: datetime) -> dict[str, Any]:
-    """The fields of a policy and of quotas as they are, and the last seven days."""
+    """Return the current policy and quotas, and the last seven days."""
     until = now.astimezone(UTC).replace(second=0, microsecond=0)
     minutes = round(Decimal(str(policy["backfill_after_s"])) / 60, 2)
     return {
@@ -189,7 +189,7 @@ def initial_of(policy: Mapping[str, Any], grid: QuotaGrid, now: datetime) -> dic
 def initial_like(
     replay: Replay, shapes: Mapping[NodeShape, int], grid: QuotaGrid
 ) -> dict[str, Any]:
-    """The fields as they were when another replay was asked for."""
+    """Return the fields as they were in another replay's request."""
     return initial_of(effective(replay.policy), grid, replay.until) | {
         "since": replay.since,
         "until": replay.until,
@@ -199,7 +199,7 @@ def initial_like(
 
 
 def kept_of(replay: Replay) -> dict[str, Any]:
-    """What another replay tried in fields of the policy that the form does not have."""
+    """Return the policy fields that another replay changed and the form lacks."""
     before, tried = replay.policy_before, replay.policy
     changed = {name: value for name, value in tried.items() if before.get(name) != value}
     return {name: value for name, value in changed.items() if name not in POLICY_FIELDS}

@@ -1,5 +1,5 @@
-"""The quotas of a replay as a form: what each tenant is guaranteed of each GPU type, and whether
-it keeps that to itself."""
+"""The quotas of a replay as a form: what each tenant is guaranteed of each GPU type, and whether it
+is isolated."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ class GpuAmount(forms.CharField):
 
 
 def text_of(document: quotas.Document | None) -> str:
-    """What is guaranteed, as it is typed."""
+    """Write the guarantee as people type it."""
     return "" if document is None else gpus(document["guaranteed"]).replace(",", "")
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaNow:
-    """The quota of one tenant for one GPU type, as it is now; None = there is none."""
+    """The current quota of one tenant for one GPU type; None = there is none."""
 
     tenant: str
     gpu_type: str
@@ -52,7 +52,8 @@ class QuotaNow:
         return text_of(self.now)
 
     def changed(self, guaranteed: int, *, isolated: bool) -> dict[str, Any] | None:
-        """The document with these values; its limits stay where it is shared. None = it is so."""
+        """Return the document with these values; a shared quota keeps its limits. None = no
+        change."""
         mode = Sharing.ISOLATED if isolated else Sharing.SHARED
         if self.now and (guaranteed, mode) == (self.now["guaranteed"], self.now["mode"]):
             return None
@@ -93,10 +94,10 @@ class QuotaFormRow:
 
 
 class QuotaGrid:
-    """The cells of all tenants for the GPU types of a cluster, and their fields in a form."""
+    """The cells of all tenants for the GPU types of a cluster, and their form fields."""
 
     def __init__(self, models: Collection[str]) -> None:
-        """`models`: GPU types of the cluster; of those that quota is given on there is a column."""
+        """`models`: the cluster's GPU types; those on which quota is given get a column."""
         self.types = list(
             GpuType.objects.filter(name__in=models).order_by("name").values_list("name", flat=True)
         )
@@ -118,7 +119,7 @@ class QuotaGrid:
             form.add(MODE_PATTERN.format(i), forms.BooleanField(label="isolated", required=False))
 
     def initial(self, instead: Sequence[quotas.Document] = ()) -> dict[str, Any]:
-        """Fields of the quotas as they are now, or as they are in `instead`."""
+        """Return fields with the current quotas, or those in `instead`."""
         others = {(one["tenant"], one["gpu_type"]): one for one in instead}
         found: dict[str, Any] = {}
         for i, cell in enumerate(self.cells):
@@ -128,7 +129,7 @@ class QuotaGrid:
         return found
 
     def faults(self, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """(field, what is wrong) of cells that say nothing whole."""
+        """Yield (field, error) of incomplete cells."""
         for i, cell in enumerate(self.cells):
             name = PATTERN.format(i)
             if name in data and data[name] is None:
@@ -138,7 +139,7 @@ class QuotaGrid:
                     yield name, "Write how many GPUs it is guaranteed."
 
     def asked(self, data: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-        """Of the cells that differ from what is now, by their number, the documents."""
+        """Return {number of the cell: document} for cells that differ from the current quota."""
         found = {}
         for i, cell in enumerate(self.cells):
             amount = data[PATTERN.format(i)]

@@ -1,4 +1,4 @@
-"""The result of a replay as people read it: values of both runs with what they differ by."""
+"""A replay's result for readers: the values of both runs and their difference."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ Text = Callable[[float], str]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A value as it was simulated, and with the change. `difference`: "" where there is none to
-    read. `tone`: good or bad, "" where neither."""
+    """A value in the baseline and with the change. `difference`: "" if there is none to show.
+    `tone`: good or bad; "" = neither."""
 
     before: str
     after: str
@@ -30,7 +30,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ReplayLine:
-    """A row: its name and what it means, what was recorded, and the values of both runs."""
+    """A row: its name and meaning, the recorded value, and the values of both runs."""
 
     name: str
     meaning: str
@@ -40,7 +40,7 @@ class ReplayLine:
 
 @dataclass(frozen=True, slots=True)
 class WaitLine:
-    """Waits of a size class or tenant; `recorded`: the mean."""
+    """The waits of a size class or tenant; `recorded`: the mean."""
 
     name: str
     jobs: int
@@ -85,8 +85,8 @@ def pair(
     better: int,
     apart: Text | None = None,
 ) -> Pair:
-    """Both values by `text`, their difference by `apart`; `better`: 1 where more is, -1 where less
-    is, 0 where neither."""
+    """Format both values with `text` and their difference with `apart`. `better`: 1 if more is
+    better, -1 if less is, 0 if neither."""
     was, would_be = ("–" if value is None else text(value) for value in (before, after))
     if before is None or after is None or was == would_be:
         return Pair(was, would_be)
@@ -98,10 +98,10 @@ def pair(
 
 # --- tables ---------------------------------------------------------------------------------------
 def totals(result: Row) -> list[ReplayLine]:
-    """What the runs come to as wholes."""
+    """Return the figures of the runs as a whole."""
     real, before, after = result["recorded"], result["baseline"], result["changed"]
     waits = [_of(one["jwtd"], "size", "all") for one in (real, before, after)]
-    # What an older Kant wrote has none.
+    # Results of older versions lack it.
     first_starts = [row.get("first_start", {}) for row in waits]
 
     def line(
@@ -140,7 +140,7 @@ def totals(result: Row) -> list[ReplayLine]:
 
 
 def mean_waits(before: Sequence[Row], after: Sequence[Row]) -> Pair:
-    """The mean waits of all jobs, by the waits of both runs."""
+    """Compare the mean waits of all jobs, given the waits of both runs."""
     was, would_be = (_of(rows, "size", "all").get("mean_s") for rows in (before, after))
     return pair(was, would_be, duration, better=-1)
 
@@ -155,7 +155,7 @@ class PoolLine:
 
 
 def pools(result: Row) -> list[PoolLine]:
-    """A line a GPU model where there are several."""
+    """Return a line per GPU model, if there are several."""
     before, after = result["baseline"]["pools"], result["changed"]["pools"]
     names = list(dict.fromkeys(row["gpu_type"] for row in (*before, *after)))
     found = []
@@ -175,15 +175,15 @@ def waits_by_size(result: Row) -> list[WaitLine]:
 
 
 def waits_by_tenant(result: Row) -> list[WaitLine]:
-    """Of the tenants that hold most, these first."""
+    """Return lines of the tenants that hold the most, most first."""
     lines = _waits(result, "tenants", "tenant", str)
     held = {row["tenant"]: row["gpu_hours"] for row in result["changed"]["tenants"]}
     return sorted(lines, key=lambda line: (-held.get(line.name, 0.0), line.name))[:MOST_TENANTS]
 
 
 def unknown_share(result: Row) -> float:
-    """How much more of the GPU-hours of the changed run than of the baseline's is of jobs of which
-    nobody knows how long they run."""
+    """Return by how much the share of GPU-hours of jobs with unknown run times is higher in the
+    changed run than in the baseline."""
     before, after = (
         run["unknown_gpu_hours"] / run["gpu_hours"] if run["gpu_hours"] else 0.0
         for run in (result["baseline"], result["changed"])
@@ -214,7 +214,7 @@ def _waits(result: Row, table: str, key: str, write: Callable[[str], str]) -> li
 
 
 def quality(result: Row) -> list[QualityLine]:
-    """JTTED by size class."""
+    """Return JTTED by size class."""
     before, after = result["baseline"]["jtted"], result["changed"]["jtted"]
     sizes = list(dict.fromkeys(row["size"] for row in (*before, *after)))
     found = []

@@ -31,7 +31,7 @@ from tenants.web.conditional import by_its_text
 from tenants.web.pages import actor_of, live_or_whole
 
 PER_PAGE = 25
-UNKNOWN_SHARE = 0.05  # of GPU-hours; more of it is warned of
+UNKNOWN_SHARE = 0.05  # of GPU-hours; the page warns above it
 TONES = {
     ReplayState.QUEUED: "wait",
     ReplayState.RUNNING: "busy",
@@ -46,7 +46,7 @@ WORDS = {
     ReplayState.FAILED: "Failed",
     ReplayState.CANCELLED: "Cancelled",
 }
-# How far the numbers may be trusted: (tone, what is so, what follows).
+# How far the numbers can be trusted: (tone, finding, consequence).
 TRUST = {
     CLOSE: (
         "good",
@@ -78,8 +78,8 @@ CHARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A replay with what it changes, in words: (what, as it was, as it is tried). `waits`: the mean
-    waits of both runs, once it is done."""
+    """A replay and a description of its changes: (what, before, after). `waits`: the mean waits of
+    both runs, once it is done."""
 
     replay: Replay
     changes: list[tuple[str, str, str]]
@@ -107,7 +107,7 @@ def shown(replay: Replay) -> Shown:
 
 
 def waits_of(replay: Any) -> tables.Pair | None:
-    """Of a replay of the list, which has no more of its result than the waits of both runs."""
+    """Return the waits of a replay in the list, which has loaded only these from its result."""
     waits = [getattr(replay, run) for run in RUNS]
     return tables.mean_waits(*waits) if all(waits) else None
 
@@ -138,7 +138,8 @@ def replays(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def replay_new(request: HttpRequest) -> HttpResponse:
-    """The form; `?cluster=` another cluster, `?like=` as an earlier replay was."""
+    """Show and process the form; `?cluster=` selects a cluster, `?like=` copies an earlier
+    replay."""
     clusters = list(Cluster.objects.all())
     if not clusters:
         return redirect("replays")
@@ -203,7 +204,7 @@ def _like(request: HttpRequest) -> Replay | None:
 def replay(request: HttpRequest, replay_id: uuid.UUID) -> HttpResponse:
     found = shown(replay_or_404(replay_id))
     if request.htmx and not found.is_open:  # type: ignore[attr-defined]
-        # It was open when the page was loaded: now the page has another form.
+        # It was still open when the page was loaded; the page of a finished replay looks different.
         return HttpResponse(headers={"HX-Refresh": "true"})
     context: dict[str, Any] = {
         "nav": "replays",

@@ -1,4 +1,4 @@
-"""The page of GPU-hours by tenant and user, its chart and its CSV file."""
+"""The page of GPU-hours by tenant and user, with its chart and its CSV file."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -32,15 +32,15 @@ from tenants.web.pages import UnknownFilter, actor_of, page_login_required, to_l
 
 FILTERS = ("since", "until", "tenant")
 USERS_SHOWN = 50
-MOST_DAYS = 92  # that a chart shows one by one
+MOST_DAYS = 92  # that a chart shows individually
 
 
 @dataclass(slots=True)
 class UsageRow:
-    """What a tenant or user used; `by_model`: milli-GPU x milliseconds held of each GPU model.
+    """What a tenant or user used. `by_model`: milli-GPU x milliseconds held of each GPU model.
 
-    `guaranteed`: the same of what its quotas guaranteed it; `borrowed`: of what it held above
-    that. `tenant` is None for a user and for a tenant that was deleted.
+    `guaranteed`: the same for its guarantee; `borrowed`: for what it held above its guarantee.
+    `tenant` is None for a user and for a deleted tenant.
     """
 
     name: str | None
@@ -58,8 +58,8 @@ class UsageRow:
 
     @property
     def cells(self) -> list[tuple[str, str, float | None, str]]:
-        """Of each GPU model of the table: its name, GPU-hours, their share of those guaranteed,
-        and GPU-hours borrowed, "" = none."""
+        """For each GPU model of the table: its name, GPU-hours, their share of the guaranteed ones,
+        and GPU-hours borrowed ("" = none)."""
         return [
             (
                 model,
@@ -92,7 +92,7 @@ class UsageRow:
 
 
 def hours_text(amount: int) -> str:
-    """Milli-GPU x milliseconds as GPU-hours: "1,234", "12.5", "0.04", "0"."""
+    """Format milli-GPU x milliseconds as GPU-hours: "1,234", "12.5", "0.04", "0"."""
     hours = gpu_hours(amount)
     decimals = 0 if hours >= 100 or hours == 0 else 1 if hours >= 1 else 2
     return f"{hours:,.{decimals}f}" if hours == 0 or hours >= 0.005 else "<0.01"
@@ -100,8 +100,8 @@ def hours_text(amount: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What the reader looks at, from the query string. What is wrong there is `unknown`, and then
-    nothing is shown. `tenant` None: all that the reader may see, which are `tenants`."""
+    """What the reader looks at, from the query string. Errors there are in `unknown`, and then
+    nothing is shown. `tenant` None: all that the reader may see, which are in `tenants`."""
 
     scope: UsageScope
     tenant: Tenant | None
@@ -131,7 +131,7 @@ def chosen(request: HttpRequest) -> Chosen:
 
 
 def known(request: HttpRequest) -> Chosen:
-    """Raises Http404 for a parameter that is wrong."""
+    """Return the choice; raise Http404 for an invalid parameter."""
     found = chosen(request)
     for unknown in found.unknown.values():
         raise Http404(f"{unknown.text}.")
@@ -185,7 +185,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def _tenant_rows(tenants: list[Tenant], amounts: Mapping[Labels, Amount]) -> dict[str, UsageRow]:
-    """Rows of tenants, each with all below it, in the order of the tree."""
+    """Return rows of tenants in tree order; each includes all tenants below it."""
     parents, names = parents_by_id(), {t.pk: t.name for t in tenants}
     rows = {t.name: UsageRow(t.name, t, depth) for t, depth in in_tree_order(tenants)}
     above = {t.name: [names[i] for i in lineage(parents, t.pk) if i in names] for t in tenants}
@@ -196,7 +196,7 @@ def _tenant_rows(tenants: list[Tenant], amounts: Mapping[Labels, Amount]) -> dic
         if own:
             for name in above.get(tenant, [tenant]):
                 rows.setdefault(name, UsageRow(name)).add(model, own)
-        # Of all below it already.
+        # Already includes all below.
         if amount.borrowed:
             rows.setdefault(tenant, UsageRow(tenant)).borrowed[model] += amount.borrowed
     return rows
@@ -211,7 +211,7 @@ def _user_rows(amounts: Mapping[Labels, Amount]) -> dict[str | None, UsageRow]:
 
 
 def _add_guarantees(rows: Mapping[str, UsageRow], period: Period) -> None:
-    """A tenant's quota is for all below it too, so it is not added to theirs."""
+    """A tenant's quota covers all below it, so it is not added to theirs."""
     end = min(period.end, timezone.now())
     for (tenant, model), amount in guaranteed(midnight(period.since), end).items():
         if tenant in rows and amount:
@@ -219,7 +219,7 @@ def _add_guarantees(rows: Mapping[str, UsageRow], period: Period) -> None:
 
 
 def _periods(period: Period, today: date, tenant: str) -> list[tuple[str, str, bool]]:
-    """The periods to choose from: title, query string, whether it is this one."""
+    """Return the selectable periods: title, query string, whether it is the current choice."""
     month = today.replace(day=1)
     last = Period((month - ONE_DAY).replace(day=1), month - ONE_DAY)
     kept = {"tenant": tenant} if tenant else {}
@@ -251,8 +251,8 @@ def chart(request: HttpRequest) -> HttpResponse:
 @page_login_required
 @require_safe
 def as_csv(request: HttpRequest, name: str, by: tuple[str, ...]) -> HttpResponse:
-    """The page's numbers, of every tenant for itself, as REST tells them, where they are not too
-    many; else the page says so."""
+    """Return the page's numbers as CSV, with each tenant on its own as in REST. If there are too
+    many rows, redirect to the page with an error."""
     scope = known(request).scope
     name = f"{name}-{scope.period.since}-{scope.period.until}.csv"
     try:
