@@ -1,1 +1,1 @@
-"""Faults in a production shape under load, and what has to hold all the same."""
+"""Injecting faults into a production setup under load, and what must hold nevertheless."""

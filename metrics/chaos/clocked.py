@@ -1,9 +1,9 @@
-"""Celery with a clock that others set: `python -m metrics.chaos.clocked FILE celery-arguments`.
+"""Celery with an adjustable clock: `python -m metrics.chaos.clocked FILE celery-arguments`.
 
-FILE holds how many seconds the clock is from the true one; it is read again all the time. What
-Python and Django say the time is follows it, and so all that Kant decides by; monotonic clocks, and
-what a C library asks the system, do not. (libfaketime sets these too, but 0.9.10 makes time.sleep
-fail.)
+FILE holds the clock's offset from the true time in seconds and is read again continually. The time
+in Python and Django, and so in all of Kant's decisions, follows it; monotonic clocks, and C
+libraries that ask the system, do not. (libfaketime shifts those too, but its version 0.9.10 breaks
+time.sleep.)
 """
 
 import sys
@@ -16,7 +16,7 @@ READ_S = 0.1
 
 
 def shifted(true_time: Callable[[], float], file: Path) -> Callable[[], float]:
-    """The clock that `file` sets. Raises ValueError where it holds no number."""
+    """Return a clock shifted by the offset in `file`. Raises ValueError if it holds no number."""
     read_at, offset = -READ_S, 0.0
 
     def now() -> float:
@@ -31,7 +31,7 @@ def shifted(true_time: Callable[[], float], file: Path) -> Callable[[], float]:
 def main() -> None:
     file = Path(sys.argv.pop(1))
     clock = shifted(time.time, file)
-    # Before anybody else has got hold of the clock.
+    # Before any other module gets a reference to the clock.
     time.time = clock
     from django.utils import timezone
 

@@ -1,6 +1,6 @@
-"""The faults of a chaos run: what each does, what ends it, and which a round has.
+"""The faults of a chaos run: what each does, what ends it, and which ones a round has.
 
-Faults of one round concern different things (`FaultKind.of`), so that each is ended as it began.
+Faults of one round affect different parts (`FaultKind.of`), so each can be ended on its own.
 """
 
 import signal
@@ -17,16 +17,17 @@ from metrics.benches.stage import GPUS
 from metrics.chaos.shape import LEASE_S, NODES, SCHEDULERS, ProductionShape
 
 End = Callable[[], None]
-SHORT_S = (1.0, 4.0)  # so long a fault lasts
+SHORT_S = (1.0, 4.0)  # how long a fault lasts
 OUTLIVES_LEASE_S = (LEASE_S + 2.0, LEASE_S + 5.0)
-SECOND, THIRD = 0.4, 0.1  # shares of rounds that have so many faults
+SECOND, THIRD = 0.4, 0.1  # shares of rounds with that many faults
 CLOCK_STEP_S = 30
 RESOURCES = ("pods", "nodes", "")
 
 
 @dataclass(frozen=True)
 class FaultKind:
-    """A kind of fault. `of`: what it concerns. `begin` makes it happen and gives what ends it."""
+    """A kind of fault. `of`: the part it affects. `begin` starts it and returns a function that
+    ends it."""
 
     name: str
     of: str
@@ -56,12 +57,12 @@ def _freeze(name: str) -> Callable[[ProductionShape, Random], End]:
 
 def _restart_postgres(shape: ProductionShape, _: Random) -> End:
     program = shape.programs["postgres"]
-    program.end(signal.SIGINT)  # it ends all sessions and then itself
+    program.end(signal.SIGINT)  # it ends all sessions and then exits
     return program.start
 
 
 def _program(shape: ProductionShape, name: str) -> Program:
-    """By its name, or by what a scheduler is now."""
+    """Return a program by name, or by a scheduler's current role."""
     if name in ("leader", "standby"):
         leader = shape.leader()
         name = leader if name == "leader" else next(n for n in SCHEDULERS if n != leader)
@@ -84,7 +85,7 @@ def _clock(sign: int) -> Callable[[ProductionShape, Random], End]:
 
 # --- the Kubernetes API ---------------------------------------------------------------------------
 def _requests(name: str, make: Callable[[Random], dict[str, Any]]) -> Callable[..., End]:
-    """A fault of the embedded cluster, which `heal` ends with all others of its kind."""
+    """Return a fault of the embedded cluster; `heal` ends it with all others of its kind."""
 
     def begin(shape: ProductionShape, random: Random) -> End:
         fields = {"fault": name, **make(random)}
@@ -155,13 +156,13 @@ KINDS = (
         _requests("gpu-bad", lambda r: {**_node(r), "gpu": r.randrange(GPUS)}),
     ),
 )
-# These begin first: they need the API server, and the database, which says who leads.
+# These begin first: they need the API server, and the database, which knows who leads.
 _FIRST = ("watches", "requests", "nodes", "schedulers")
 
 
 def rounds(seed: int) -> Iterator[list[FaultKind]]:
-    """The faults of each round, the same ones for the same seed: every kind comes as often as any
-    other, in an order by chance, alone or with others."""
+    """Yield the faults of each round, determined by the seed. Every kind occurs equally often, in
+    random order, alone or combined."""
     random = Random(f"faults {seed}")
     deck: list[FaultKind] = []
     while True:
@@ -181,14 +182,15 @@ def rounds(seed: int) -> Iterator[list[FaultKind]]:
 
 
 class FaultRunner:
-    """Carries out the faults of rounds. `counts`: how often each kind happened."""
+    """Carries out the faults of rounds. `counts`: how often each kind occurred."""
 
     def __init__(self, shape: ProductionShape) -> None:
         self._shape = shape
         self.counts: Counter[str] = Counter()
 
     def happen(self, kinds: list[FaultKind], random: Random) -> None:
-        """All of them begin, last, and end, whatever fails in between; then all parts serve."""
+        """Begin all faults, wait, and end them, whatever fails in between; then wait until all
+        parts serve."""
         lasts_s = max(random.uniform(*kind.lasts_s) for kind in kinds)
         with ExitStack() as ends:
             for kind in kinds:
@@ -198,11 +200,11 @@ class FaultRunner:
         self.heal()
 
     def heal(self) -> None:
-        """What was killed runs again, and the cluster is whole."""
+        """Wait until killed programs run again, and end the cluster's faults."""
         while True:
-            self._shape.wait_up()  # raises ChaosError where that takes too long
+            self._shape.wait_up()  # raises ChaosError if that takes too long
             try:
                 self._shape.kubernetes("DELETE", "/sim/faults")
             except OSError:
-                continue  # a restart of the API server came between
+                continue  # the API server was restarted in between
             return

@@ -1,5 +1,8 @@
-"""What has to hold whatever happens, asked of those who know it without Kant's code: the audit that
-the cluster keeps of its bindings, its pods, and the rows of the database."""
+"""Invariants that must hold whatever happens.
+
+They are checked against sources that do not depend on Kant's code: the cluster's own audit of its
+bindings, its pods, and the rows of the database.
+"""
 
 import threading
 import time
@@ -20,7 +23,8 @@ from scheduling.kube.translate.plain_pods import GANG
 
 LOOK_S = 1.0
 AGREE_LOOK_S = 0.25
-# Beyond the time-out of a gang: Kant sees it and its pods go, on a machine that may be busy.
+# In addition to a gang's time-out: Kant must notice, and the pods must go, on a possibly busy
+# machine.
 UNBINDS_WITHIN_S = 45.0
 KANT_PODS = "/api/v1/namespaces/kant-jobs/pods"
 KANT_SERVICES = "/api/v1/namespaces/kant-jobs/services"
@@ -31,7 +35,7 @@ JOIN tenants_tenant t ON t.id = j.tenant_id
 WHERE p.state IN ('INTENDED', 'BOUND', 'RUNNING')
 """
 NODE_ROWS = "SELECT name, allocated_milli FROM scheduling_noderecord"
-# The jobs of an array have its name and their index.
+# The jobs of an array are named after it, plus their index.
 JOBS = """
 SELECT CASE WHEN array_index IS NULL THEN name
             ELSE left(name, -1 - length(array_index::text)) END AS submitted, count(*)
@@ -49,7 +53,7 @@ OPEN_JOBS = (
 
 
 class Violation(NamedTuple):
-    """What did not hold, and in which round; that of the end is None."""
+    """A violated invariant, and its round; None = after the last one."""
 
     round: int | None
     invariant: str
@@ -57,7 +61,8 @@ class Violation(NamedTuple):
 
 
 def no_device_twice(shape: ProductionShape) -> list[str]:
-    """Every time that pods held more than the whole of one device together, says the cluster."""
+    """Return every time that pods together held more than all of one device, from the cluster's
+    audit."""
     return [
         f"{double['node']} device {double['device']}: {double['milli']} milli by "
         f"{', '.join(double['pods'])} at {double['at']}"
@@ -66,9 +71,10 @@ def no_device_twice(shape: ProductionShape) -> list[str]:
 
 
 def jobs_lost_or_doubled(shape: ProductionShape, made: list[Submission]) -> Iterator[str]:
-    """What is answered is exactly as many jobs as it asks for; what is not, that or none."""
+    """Yield violations: an answered submission must have created exactly the jobs it asked for; an
+    unanswered one these or none."""
     expected = expected_jobs(made)
-    # Answers first: whoever is answered between the two readings has its rows.
+    # Read the answers first: a submission answered between the two reads has its rows.
     answered = {name for name, each in expected.items() if each.answered}
     found: dict[str, int] = dict(shape.rows(JOBS))
     for name, each in expected.items():
@@ -89,9 +95,9 @@ def jobs_lost_or_doubled(shape: ProductionShape, made: list[Submission]) -> Iter
 
 
 def books_differ(shape: ProductionShape) -> list[str]:
-    """Where the placements, the quotas' use, the nodes' rows and the cluster's audit differ now.
+    """Return where placements, use of quotas, the nodes' rows and the cluster's audit differ now.
 
-    While anything moves they may: what counts is whether they ever agree.
+    They may differ while anything moves; what counts is whether they ever agree.
     """
     audit = _audit(shape)
     held = shape.rows(HELD)
@@ -152,8 +158,8 @@ def _quotas_differ(held: list[tuple[Any, ...]], quotas: Any) -> Iterator[str]:
 
 
 def histories_broken(shape: ProductionShape) -> Iterator[str]:
-    """Each event of a job begins in the state where the one before led, and the last one leads to
-    the state that the job has."""
+    """Yield violations: each event of a job must start in the state where the previous one ended,
+    and the last one must end in the job's state."""
     at: dict[tuple[str, int | None], str] = {}
     states: dict[tuple[str, int | None], str] = {}
     for name, index, state, kind, before, then in shape.rows(EVENTS):
@@ -172,13 +178,13 @@ def _named(job: tuple[str, int | None]) -> str:
 
 
 def left_over(shape: ProductionShape) -> Iterator[str]:
-    """What is there although all should have ended: jobs that neither ended nor can never start,
-    pods, services, holdings."""
+    """Yield what is left although everything should have ended: jobs (except those that can never
+    start), pods, services, holdings."""
     for name, pod, state, reason, message in shape.rows(OPEN_JOBS):
         if state in TERMINAL or (state in WAITING and reason in NEVER):
             continue
         yield f"job {name or pod} is {state}: {reason} {message}"
-    for path in (KANT_PODS, PLAIN_PODS):  # those that have ended stay, for their logs
+    for path in (KANT_PODS, PLAIN_PODS):  # ended pods stay, for their logs
         for pod in _items(shape, path):
             if pod["status"]["phase"] not in ("Succeeded", "Failed"):
                 yield f"pod {pod['metadata']['name']} is {pod['status']['phase']}"
@@ -206,12 +212,12 @@ def _items(shape: ProductionShape, path: str) -> list[dict[str, Any]]:
 
 
 class GangWatch:
-    """Looks every second for gangs of which some pods are bound and others are not. A gang whose
-    bound pods have all ended holds nothing: of one that failed, what had succeeded stays.
+    """Looks every second for gangs with some pods bound and others not. A gang whose bound pods
+    have all ended holds nothing: after a failure its succeeded pods stay.
 
-    The time of such a gang counts while no fault is in force (`calm`), from the last one on.
-    `found`: what stayed so for longer than its time-out allows. `seen`: gangs with a pod,
-    by the id of the job or the name of the plain gang.
+    The time of such a gang counts only from the end of the last fault (`calm`). `found`: gangs that
+    stayed so longer than their time-out allows. `seen`: gangs with a pod, by the id of the job or
+    the name of the plain gang.
     """
 
     def __init__(self, shape: ProductionShape, submitters: Submitters) -> None:
@@ -238,7 +244,7 @@ class GangWatch:
             try:
                 pods = [*_items(self._shape, KANT_PODS), *_items(self._shape, PLAIN_PODS)]
             except OSError:
-                self._since.clear()  # the API server is away: nobody could have bound the rest
+                self._since.clear()  # the API server is down: nobody could have bound the rest
                 continue
             self._look(pods)
 
@@ -272,8 +278,10 @@ class GangWatch:
 
 
 def agree_within(wrong: Callable[[], list[str]], seconds: float) -> list[str]:
-    """What is wrong so long after less of it was than ever; [] as soon as nothing is. A queue that
-    300 rounds left takes as long as the machine needs, as long as it gets shorter."""
+    """Return what is wrong once no progress has been made for this long; [] as soon as nothing is.
+
+    A long queue after 300 rounds may take as long as the machine needs, while it gets shorter.
+    """
     deadline = time.monotonic() + seconds
     fewest: int | None = None
     while True:

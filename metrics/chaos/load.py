@@ -1,4 +1,5 @@
-"""What a chaos run submits: jobs by REST, each once however often it has to be sent, and pods."""
+"""What a chaos run submits: jobs over REST, each exactly once however often it is resent, and
+pods."""
 
 import threading
 import time
@@ -17,21 +18,21 @@ from scheduling.kube.translate.manifests import TENANT
 from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
 
 A_ROUND = 12  # submissions
-OVER_S = 6.0  # before, within and after the faults of a round
+OVER_S = 6.0  # before, during and after the faults of a round
 SUBMITTERS = 4
 AGAIN_S = 0.5
-REPEATED = 0.25  # of the jobs that are answered are sent once more
+REPEATED = 0.25  # share of answered jobs that are sent once more
 PLAIN_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-# Kant, or what stands before it, asks for a repetition.
+# Kant, or a proxy in front of it, asks for a retry.
 REPEAT = frozenset({409, 429, 500, 502, 503, 504})
 
 
 @dataclass(eq=False)
 class Submission:
-    """A job document, or plain pods, and what became of it.
+    """A job document or plain pods, and what became of it.
 
-    `jobs`: how many jobs it makes. `needed`: how many pods of a gang start together, 0 = no gang.
-    `answers`: statuses in order. `id`: of the job or array. `faults`: what no repetition mends.
+    `jobs`: how many jobs it creates. `needed`: how many pods of a gang start together; 0 = no gang.
+    `answers`: statuses in order. `id`: of the job or array. `faults`: errors that no retry fixes.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Submission:
 
 
 def submissions(seed: int, number: int) -> list[Submission]:
-    """Those of one round; the same ones for the same numbers."""
+    """Return the submissions of one round, determined by the numbers."""
     random = Random(f"load {seed} {number}")
     makers = random.choices(list(_SHAPES), list(_SHAPES.values()), k=A_ROUND)
     return [make(random, f"r{number}-{i}") for i, make in enumerate(makers)]
@@ -135,7 +136,7 @@ def _pod(name: str, tenant: str, gpus: int) -> dict[str, Any]:
     }
 
 
-# How often each is made.
+# The relative frequency of each.
 _SHAPES: dict[Callable[[Random, str], Submission], int] = {
     _single: 3, _gang: 4, _elastic: 2, _urgent: 2, _fixed: 1, _failing: 1, _array: 2, _plain: 2,
     _plain_gang: 2,
@@ -143,8 +144,8 @@ _SHAPES: dict[Callable[[Random, str], Submission], int] = {
 
 
 class Submitters:
-    """Sends submissions, each until it is answered. A context manager: what is not answered when
-    it is left stays so. `made`: all there are, in order."""
+    """Sends submissions, each until it is answered. A context manager: what is unanswered when it
+    exits stays so. `made`: all submissions in order."""
 
     def __init__(self, shape: ProductionShape, seed: int) -> None:
         self._shape = shape
@@ -162,7 +163,7 @@ class Submitters:
         self._pool.shutdown(cancel_futures=True)
 
     def submit(self, number: int) -> None:
-        """Begin to send those of a round."""
+        """Start sending the submissions of a round."""
         now = time.monotonic()
         for i, each in enumerate(submissions(self._seed, number)):
             self.made.append(each)
@@ -170,7 +171,7 @@ class Submitters:
             self._sending.append(self._pool.submit(self._send, each, due))
 
     def unanswered(self) -> list[Submission]:
-        """Those that are still being sent; raises what a sender raised."""
+        """Return those still being sent; raise what a sender raised."""
         done = [each for each in self._sending if each.done()]
         for each in done:
             each.result()
@@ -189,7 +190,7 @@ class Submitters:
             self._send_job(each)
 
     def _send_job(self, job: Submission) -> None:
-        # Which are repeated is decided by the seed and not by the order of answers.
+        # The seed decides which are repeated, not the order of answers.
         repeated = Random(f"repeat {self._seed} {job.name}").random() < REPEATED
         for _ in range(1 + repeated):
             found = self._answer(job, lambda: self._post(job))
@@ -204,18 +205,19 @@ class Submitters:
         return self._shape.rest("POST", "/jobs", job.document, **{"Idempotency-Key": key})
 
     def _create(self, pod: dict[str, Any]) -> tuple[int, Any]:
-        """A pod has a name and no key: one that is there was made by a request without a reply."""
+        """Create a pod. It has a name but no key: an existing one came from a request without a
+        reply."""
         status, found = self._shape.kubernetes("POST", PLAIN_PODS, pod)
         return (200, found) if status == 409 else (status, found)
 
     def _answer(self, of: Submission, ask: Callable[[], tuple[int, Any]]) -> Any:
-        """The document of the first answer that is none of REPEAT; None where it is a refusal, or
-        all ends before."""
+        """Return the document of the first answer not in REPEAT; None for a refusal, or if the run
+        ends first."""
         while not self._stop.is_set():
             try:
                 status, found = ask()
             except OSError:
-                time.sleep(AGAIN_S)  # no answer: it may have been done all the same
+                time.sleep(AGAIN_S)  # no answer, but it may have been carried out
                 continue
             of.answers.append(status)
             if status in (200, 201, 202):
@@ -230,5 +232,5 @@ class Submitters:
 
 
 def expected_jobs(made: Iterable[Submission]) -> dict[str, Submission]:
-    """{name of the job: its submission}, of those made by REST."""
+    """Return {name of the job: its submission} for submissions over REST."""
     return {each.name: each for each in made if not each.pods}

@@ -1,7 +1,7 @@
 """Tenants, quotas, a policy and the cluster of a chaos run, in the database of the settings.
 
-Run as a module with the path of a kubeconfig and the shards of the policy in JSON; prints an
-operator's API token.
+Run as a module with the path of a kubeconfig and the policy's shards in JSON; prints an operator's
+API token.
 """
 
 import json
@@ -13,9 +13,9 @@ import django
 CLUSTER = "chaos"
 ROOT = "lab"
 TENANTS = ("red", "blue")  # each is guaranteed half of the cluster
-NAMESPACE = "default"  # where the tenants' plain pods are
+NAMESPACE = "default"  # of the tenants' plain pods
 GANG_TIMEOUT_S = 10.0
-# Short times: a fault and what Kant does about it have to fit into one round.
+# Short times: a fault and Kant's reaction must fit into one round.
 POLICY = {
     "queueing": "backfill",
     "preemption": ["priority", "reclaim"],
@@ -32,7 +32,7 @@ POLICY = {
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
     django.setup()
-    # Django has to be set up before its models can be imported.
+    # Models can be imported only after Django is set up.
     from metrics.benches.stage import GPUS, MODEL
     from metrics.chaos.shape import NODES
     from scheduling.services.clusters.changes import create_cluster

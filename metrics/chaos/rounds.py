@@ -1,4 +1,4 @@
-"""A chaos run: rounds of faults under load, what had to hold after each, and the end of all."""
+"""A chaos run: rounds of faults under load, the checks after each, and the final checks."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -11,10 +11,10 @@ from metrics.chaos.invariants import GangWatch, Violation, agree_within
 from metrics.chaos.load import Submitters
 from metrics.chaos.shape import ProductionShape
 
-# Only a failure takes so long, however busy the machine is.
+# Only a failure takes this long, however busy the machine is.
 SETTLE_WITHIN_S = 180.0
-DRAIN_WITHIN_S = 300.0  # since the last job ended: those that were requeued wait longest
-MANY = 10  # of one kind of violation at once, more are counted
+DRAIN_WITHIN_S = 300.0  # after the last job ended: requeued jobs wait longest
+MANY = 10  # of one kind of violation at once; further ones are only counted
 COUNTS = {
     "jobs": "SELECT count(*) FROM scheduling_job",
     "placements": "SELECT count(*) FROM scheduling_placement",
@@ -26,7 +26,7 @@ STATES = "SELECT state, count(*) FROM scheduling_job GROUP BY state ORDER BY sta
 
 
 class ChaosRun:
-    """So many rounds in one production shape. Raises what ProductionShape raises."""
+    """A number of rounds in one production shape. Raises what ProductionShape raises."""
 
     def __init__(self, shape: ProductionShape, count: int, seed: int) -> None:
         self._shape = shape
@@ -37,12 +37,12 @@ class ChaosRun:
         self._submitters = Submitters(shape, seed)
         self._gangs = GangWatch(shape, self._submitters)
         self._doubles = 0
-        self._blamed = 0  # submissions whose faults are told
+        self._blamed = 0  # submissions whose errors have been reported
         self.done = 0
         self.violations: list[Violation] = []
 
     def carry_out(self, stopped: Callable[[], bool]) -> dict[str, Any]:
-        """All rounds, or until it is `stopped`, then the end of all; the figures."""
+        """Run all rounds, or until `stopped`, then the final checks; return the figures."""
         begun = time.monotonic()
         chosen = faults.rounds(self._seed)
         with self._submitters, self._gangs:
@@ -62,7 +62,7 @@ class ChaosRun:
         self._gangs.calm = False
         self._submitters.submit(number)
         random = Random(f"round {self._seed} {number}")
-        time.sleep(random.uniform(0.2, 2.0))  # so that the fault meets submissions under way
+        time.sleep(random.uniform(0.2, 2.0))  # so that the fault hits submissions in flight
         self._faults.happen(kinds, random)
         self._gangs.calm = True
         settled = [("not answered", self._unanswered), ("books differ", self._books)]
@@ -79,7 +79,7 @@ class ChaosRun:
         settled: Iterable[tuple[str, Callable[[], list[str]]]],
         within_s: float,
     ) -> None:
-        """Wait for what comes about in time, then look at what holds always."""
+        """Wait for what must become true eventually, then check what must always be true."""
         for name, wrong in settled:
             self._check(number, name, agree_within(wrong, within_s))
         made = self._submitters.made

@@ -1,4 +1,4 @@
-"""Kant as in production, on this machine alone: each part a process, on ports of its own."""
+"""Kant as in production, on this machine only: each part is a process with its own ports."""
 
 import json
 import os
@@ -34,8 +34,8 @@ NODES = 8
 MOST_SHARDS = NODES // 2
 LEASE_S = 5.0
 CALL_WITHIN_S = 10.0
-CONNECT_S = 30  # to the database, which serves when it is asked; a busy machine takes its time
-UP_WITHIN_S = 180.0  # all that was started; minutes on a machine that is busy
+CONNECT_S = 30  # to the database, which may start up slowly on a busy machine
+UP_WITHIN_S = 180.0  # everything that was started; minutes on a busy machine
 SCHEDULERS = ("scheduler-a", "scheduler-b")
 LEADER = "SELECT holder FROM scheduling_schedulerlease WHERE expires_at IS NOT NULL"
 LED = "SELECT count(*) FROM scheduling_schedulerlease WHERE expires_at > now()"
@@ -43,15 +43,15 @@ LEAF_LABELS = [f"network.topology.nvidia.com/{level}" for level in ("core", "spi
 
 
 class ChaosError(RuntimeError):
-    """The run cannot go on; the text says which part, and what it wrote last."""
+    """The run cannot continue; the text says which part failed, and what it wrote last."""
 
 
 class ProductionShape:
-    """PostgreSQL, Redis, the embedded cluster, two schedulers, web, worker and beat. From two
-    `shards` on the cluster is divided into so many, each a leaf.
+    """PostgreSQL, Redis, the embedded cluster, two schedulers, web, worker and beat. With two or
+    more `shards`, the cluster is divided into that many, each a leaf.
 
-    A context manager: all have ended when it is left, and their folders are gone, unless it is left
-    by an error or `keep` was called. `programs`: by name. `token`: an operator's.
+    A context manager: on exit all processes have ended and their folders are deleted, except after
+    an error or if `keep` was called. `programs`: by name. `token`: an operator's.
     """
 
     def __init__(self, tell: Callable[[str], None], shards: int = 1) -> None:
@@ -61,13 +61,13 @@ class ProductionShape:
         self._stack = ExitStack()
         self.programs: dict[str, Program] = {}
         self.token = ""
-        # Before anything is started, so that what is missing is said at once.
+        # Before anything is started, so that missing programs are reported at once.
         self._redis, self._account = redis_program(), account_of_postgres()
         postgres_program("initdb")
 
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="kant-chaos-"))
-        # Of its own: it belongs to the user that runs PostgreSQL.
+        # A separate folder: it belongs to the user that runs PostgreSQL.
         self._data = Path(tempfile.mkdtemp(prefix="kant-chaos-postgres-"))
         with ExitStack() as stack:
             stack.push(self._leave)
@@ -88,12 +88,12 @@ class ProductionShape:
             shutil.rmtree(folder, ignore_errors=True)
 
     def keep(self) -> str:
-        """Let the folders stay when all have ended; where the logs are."""
+        """Keep the folders at the end; return where the logs are."""
         self._keeps = True
         return str(self.folder)
 
     def tell(self, line: str) -> None:
-        """Say what happens, and note it beside the logs."""
+        """Report an event, and write it to a file with the logs."""
         at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
         with (self.folder / "rounds.log").open("a") as file:
             file.write(f"{at} {line}\n")
@@ -160,7 +160,8 @@ class ProductionShape:
         self._add("beat", [*celery, "beat", "--schedule", str(self.folder / "beat")])
 
     def _declared_shards(self) -> list[dict[str, Any]]:
-        """As a policy declares them; the last one takes what lies in no other."""
+        """Return the shards as a policy declares them; the last one takes all that is in no
+        other."""
         if self._shards < 2:
             return []
         _, found = self.kubernetes("GET", "/api/v1/nodes")
@@ -177,12 +178,12 @@ class ProductionShape:
 
     def _end(self) -> None:
         for program in reversed(self.programs.values()):
-            program.thaw()  # what is frozen does not end by SIGTERM
+            program.thaw()  # a frozen process does not react to SIGTERM
             program.kill()
 
     # --- clocks -----------------------------------------------------------------------------------
     def set_clock(self, name: str, seconds: int) -> None:
-        """So many seconds the clock of a scheduler is from the true one, from now on."""
+        """Set the offset of a scheduler's clock from the true time, in seconds."""
         draft = self.folder / f"{name}.draft"
         draft.write_text(f"{seconds:+d}\n")
         draft.replace(self._clock_file(name))
@@ -192,27 +193,27 @@ class ProductionShape:
 
     # --- talking to it ----------------------------------------------------------------------------
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Of the database, past all of Kant's code. Raises psycopg.Error."""
+        """Query the database directly, without Kant's code. Raises psycopg.Error."""
         with psycopg.connect(self.database, connect_timeout=CONNECT_S) as connection:
             return connection.execute(query, values or None).fetchall()
 
     def rest(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        """Status and document of an answer of Kant. Raises OSError."""
+        """Return status and document of an answer from Kant. Raises OSError."""
         headers |= {"Authorization": f"Bearer {self.token}"}
         return _call(method, f"{self.web}/api/v1{path}", body, headers)
 
     def kubernetes(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and document of an answer of the cluster. Raises OSError."""
+        """Return status and document of an answer from the cluster. Raises OSError."""
         return _call(method, f"{self.api}{path}", body, {})
 
     def leader(self) -> str:
-        """The scheduler that leads, or one of them; the first one where none that runs does."""
+        """Return a scheduler that leads; the first one if no running one does."""
         pids = {int(holder.split(":")[1]) for (holder,) in self.rows(LEADER)}
         return next((name for name in SCHEDULERS if self.programs[name].pid in pids), SCHEDULERS[0])
 
     # --- is it up ---------------------------------------------------------------------------------
     def down(self) -> str:
-        """Which part does not serve, and why; "" = all do."""
+        """Return which part does not serve, and why; "" = all serve."""
         for name, program in self.programs.items():
             if not program.running:
                 return f"{name} has ended"
@@ -230,12 +231,12 @@ class ProductionShape:
         return ""
 
     def led(self) -> bool:
-        """Whether some scheduler holds each lease now."""
-        scopes = 1 if self._shards < 2 else self._shards + 1  # and the one for jobs across them
+        """Return whether every lease has a holder now."""
+        scopes = 1 if self._shards < 2 else self._shards + 1  # plus the one for jobs across shards
         return bool(self.rows(LED)[0][0] == scopes)
 
     def wait_up(self) -> None:
-        """Raises ChaosError where a part does not come up."""
+        """Wait until all parts serve; raise ChaosError if one does not come up."""
         deadline = time.monotonic() + UP_WITHIN_S
         while why := self.down():
             if time.monotonic() > deadline:
@@ -268,7 +269,7 @@ def _call(method: str, url: str, body: Any, headers: dict[str, str]) -> tuple[in
             status, text = error.code, error.read()
     except OSError:
         raise
-    except Exception as error:  # a reply that was cut off: http.client has errors of its own
+    except Exception as error:  # a reply that was cut off: http.client raises errors of its own
         raise OSError(f"{method} {url}: {type(error).__name__}: {error}") from error
     try:
         return status, json.loads(text or b"null")

@@ -1,4 +1,4 @@
-"""Charts of a study that compares policies, from its document."""
+"""Charts of a study that compares policies, made from its document."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ BY_SIZE = {
 
 
 def figures(document: dict[str, Any]) -> list[Figure]:
-    """Shares with their 95 % intervals and the distributions by size, scenario by scenario."""
+    """Draw shares with their 95 % intervals, and the distributions by size, for each scenario."""
     found = []
     for name, scenario in document.get("scenarios", {}).items():
         summary = scenario["summary"]
@@ -31,9 +31,9 @@ def figures(document: dict[str, Any]) -> list[Figure]:
 
 
 def _shares(scenario: str, summary: dict[str, Any]) -> Figure:
-    import plotly.graph_objects as go  # heavy: where a figure is made
+    import plotly.graph_objects as go  # heavy: imported only where a figure is made
 
-    # Of a single seed there is no interval; plotly would draw one of nothing.
+    # A single seed has no interval; plotly would draw one of zero width.
     known = any(row["half"].get(key) is not None for row in summary.values() for key in RATIOS)
     data = [
         go.Bar(

@@ -1,4 +1,5 @@
-"""Studies that compare policies: every policy on the same seeds, differences paired by seed."""
+"""Studies that compare policies: every policy on the same seeds, with differences paired by
+seed."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,10 +18,9 @@ QUICK_SEEDS, LONGEST_WARM_UP = 2, 168.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A claim about a study: `value` against `limit`; `holds` None = there is nothing to check.
-    `bound`: what is reached where nothing but the order of the queue, or the work itself, limits
-    it, if that is known.
-    """
+    """A claim about a study: `value` against `limit`; `holds` None = nothing to check. `bound`: the
+    best possible value when only the order of the queue, or only the work itself, is the limit, if
+    known."""
 
     claim: str
     value: float | None
@@ -38,21 +38,23 @@ def at_most(claim: str, value: float | None, limit: float, bound: float | None =
 
 
 def over(of: float | None, to: float | None) -> float | None:
-    """The ratio of two figures; None where one is not known or there is nothing to divide by."""
+    """Return the ratio of two figures; None if one is unknown or the divisor is 0."""
     return of / to if of is not None and to else None
 
 
 def ratio_of(difference: Mapping[str, Any] | None) -> float | None:
-    """The ratio of a paired difference; None where no seed has the figure on both sides."""
+    """Return the ratio of a paired difference; None if no seed has the figure on both sides."""
     return None if difference is None else difference["ratio"]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`tasks` are the runs of one seed, of given hours and warm-up: scenario by scenario, in each
-    the baseline first. `bars` gets the scenarios of the document by name. `reads_data`: the
-    study has the option --data. `columns`: figures of its own that the table shows as well.
-    `quick_hours`: the most that --quick simulates. `warms_up`: the first quarter is left out.
+    """A study that compares policies.
+
+    `tasks` returns the runs of one seed for given hours and warm-up: scenario by scenario, the
+    baseline of each first. `bars` receives the document's scenarios by name. `reads_data`: the
+    study has the option --data. `columns`: additional figures for the table. `quick_hours`: the
+    most that --quick simulates. `warms_up`: the first quarter is left out.
     """
 
     name: str
@@ -86,7 +88,7 @@ class Comparison:
             parser.add_argument("--data", type=Path, metavar="PATH", help="a trace, or a folder")
 
     def _read(self, options: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
-        """The seeds, and the options with hours and warm-up; raises StudyError."""
+        """Return the seeds, and the options with hours and warm-up; raise StudyError."""
         seeds = parse_seeds(options["seeds"])
         hours = self.hours if options["hours"] is None else options["hours"]
         if not 0 < hours <= 100_000:
@@ -153,7 +155,8 @@ def _scenarios(
 
 
 def summarised(runs: Sequence[Figures]) -> Figures:
-    """Means over the seeds, `half` the half widths of their 95 % intervals, `seeds` how many."""
+    """Return means over the seeds, with half widths of their 95 % intervals in `half` and the
+    number of `seeds`."""
     means: Figures = {}
     half: Figures = {}
     for key in runs[0]:
@@ -174,7 +177,8 @@ def _known(values: Sequence[float | None]) -> list[float]:
 
 
 def paired_by_seed(variant: Mapping[int, Figures], base: Mapping[int, Figures]) -> dict[str, Any]:
-    """Every figure of a variant less that of the baseline, over the seeds both have."""
+    """Return every figure of a variant minus that of the baseline, over the seeds that both
+    have."""
     seeds = [seed for seed in variant if seed in base]
 
     def compared(of: Callable[[Figures], float | None]) -> dict[str, Any] | None:
@@ -195,7 +199,7 @@ def paired_by_seed(variant: Mapping[int, Figures], base: Mapping[int, Figures]) 
     return result
 
 
-# --- the table for people ---------------------------------------------------------------------
+# --- the table --------------------------------------------------------------------------------
 PERCENT = ("gar_mean", "gar_median", "sor_mean", "sor_median", "sor_net", "gfr_mean",
            "preempted_share")  # fmt: skip
 SHOWN = ("gar_mean", "gar_median", "sor_median", "gfr_mean", "jobs", "preempted_jobs",
@@ -203,7 +207,7 @@ SHOWN = ("gar_mean", "gar_median", "sor_median", "gfr_mean", "jobs", "preempted_
 
 
 def cell(key: str, value: float | None) -> str:
-    """A figure as people read it."""
+    """Format a figure for people."""
     if value is None:
         return "–"
     if key in PERCENT:
@@ -212,7 +216,8 @@ def cell(key: str, value: float | None) -> str:
 
 
 def lines(document: dict[str, Any]) -> Iterator[str]:
-    """Per scenario: the figures of each policy, waits and JTTED by size, paired differences."""
+    """Yield per scenario the figures of each policy, waits and JTTED by size, and paired
+    differences."""
     yield (
         f"{document['experiment']}: seeds {', '.join(map(str, document['seeds']))}; "
         f"{document['hours']:g} h, the first {document['warm_up_hours']:g} h warm-up"

@@ -1,11 +1,11 @@
 """defrag: what defragmentation by policy gains, and what it costs.
 
-The calibrated workload at load 1.05 under E-Binpack and best-effort FIFO: without moves, with
-consolidation (which moves replicas only, and there are none here), and with shares of the GPU time
-that moves may lose. No job saves its work: one that moves begins again; in the last run all save it
-every half hour. It takes 30 s to leave, and a minute to start again, which counts as lost, too.
-`lost_share`: lost GPU time of what jobs held; `whole_wait_s`: the mean wait of jobs of whole nodes,
-weighted by how many there are of each size.
+The calibrated workload at load 1.05 under E-Binpack and best-effort FIFO: without moves; with
+consolidation, which moves only replicas and so does nothing here; and with budgets for the share of
+GPU time that moves may lose. No job saves its work, so one that moves starts over; in the last run
+all jobs save every half hour. Leaving takes 30 s; restarting takes a minute, which counts as lost
+too. `lost_share`: lost over held GPU time; `whole_wait_s`: the mean wait of jobs of whole nodes,
+weighted by their number per size.
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ class _Moves(Watching):
 
 
 def moved(task: Task) -> Figures:
-    """The calibrated workload under one policy."""
+    """Run the calibrated workload under one policy."""
     fleet = fleet_of(task.fleet)
     nodes = engine_nodes(fleet)
     arrivals = list(drawn(task, fleet.gpus, nodes[0]))

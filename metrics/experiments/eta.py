@@ -1,14 +1,17 @@
-"""eta: how true the start that Kant tells a waiting job is, and how wide its band.
+"""eta: how accurate the start times that Kant predicts for waiting jobs are, and how wide their
+bands.
 
 A recorded trace (--data names one, or a folder, as for `walltime`) or the calibrated workload runs
-through the simulator. At instants that are spread over its submissions, after the first 500 jobs
-have ended, the forecaster is shown what a scheduler would be told at a start then, and tells a band
-for every job that waits; what it has learned until then is all that it knows. Where no band is of
-use it may tell from when on the job may start. When the run is over all that is held against the
-starts. Run times are declared exactly, at twice what they are, or not at all. Beside it stand: the
-same runs ahead by the true distribution of each job's run time (of all jobs of its size in the
-whole trace, also later ones), the moving average of the last waits of its size, and the start by
-declared limits of one run ahead without arrivals, as Slurm's backfill plans it.
+through the simulator. At instants spread over its submissions, once 500 jobs have ended, the
+forecaster gets what a scheduler would get at a start then, plus what it has learned up to then, and
+predicts a band for every waiting job. If no band is useful, it may predict from when on the job may
+start. At the end all predictions are compared with the starts. Run times are declared exactly, at
+twice their value, or not at all.
+
+For comparison: the same simulated runs with the true distribution of each job's run time (of all
+jobs of its size in the whole trace, including later ones); the moving average of the last waits of
+its size; and the start in one run without further arrivals where jobs run to their declared limits,
+as Slurm's backfill plans.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,11 +34,11 @@ POLICIES = {EXACT: ("backfill",), DOUBLE: ("backfill",), NONE: ("best-effort-fif
 RUNS, LOOKS, LEAST_JOBS = 12, 60, 2 * WARM
 CALIBRATED, CALIBRATED_NODES, CALIBRATED_LOAD = "calibrated workload", 32, 1.0
 CALIBRATED_HOURS, QUICK_LOOKS = 720.0, 15
-HELD = (0.75, 0.85)  # shares of starts in the band
+HELD = (0.75, 0.85)  # shares of starts within the band
 
 
 def looked(task: Task) -> Figures:
-    """One run with looks at those who wait in it."""
+    """Run once, with looks at the jobs that wait."""
     nodes = engine_nodes(sized(task.fleet))
     factor = task.more["factor"]
     recorded = _recorded(task)

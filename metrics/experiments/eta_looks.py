@@ -1,5 +1,5 @@
-"""Looks at the jobs that wait in a simulated run: what the forecaster tells of them, what others
-would, and when they then started."""
+"""Looks at waiting jobs in a simulated run: what the forecaster and its alternatives predict for
+them, and when they then started."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -33,13 +33,15 @@ from scheduling.simulator.run import Run
 
 WARM = 500  # jobs that have ended before the first look
 NEAR = 0.2  # of the remaining wait
-MEMORY = 0.1  # how much the newest wait moves the average
+MEMORY = 0.1  # weight of the newest wait in the average
 
 
 class ToldLook(NamedTuple):
-    """What was told of a job at `at`; None = nothing. `calibrated`: also where it is too wide to be
-    told. `oracle`: by who knows the distributions. `earliest`: from when on it may start, where no
-    band was told."""
+    """The predictions for a job at `at`; None = none.
+
+    `calibrated`: also if it is too wide to be shown. `oracle`: with the true distributions.
+    `earliest`: from when on it may start, if no band was given.
+    """
 
     job: str
     at: float
@@ -53,8 +55,9 @@ class ToldLook(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LookPlan:
-    """Looks after every `every` submissions, each by `runs` runs. Who declares runs for `used` of
-    that, who does not as long as any of its size does (`by_size`)."""
+    """Looks after every `every` submissions, each with `runs` simulated runs. A job that
+    declares a run time uses the share `used` of it; others run as long as any job of their size
+    (`by_size`)."""
 
     every: int
     runs: int
@@ -66,7 +69,7 @@ class LookPlan:
 
 
 class TrueTimes(RunTimes):
-    """Knows the distribution that the run time of each job is drawn from."""
+    """Knows the distribution from which each job's run time is drawn."""
 
     def __init__(self, plan: LookPlan) -> None:
         super().__init__()
@@ -79,20 +82,20 @@ class TrueTimes(RunTimes):
 
 
 class DeclaredLimits(RunTimes):
-    """Takes each job to run to its declared limit; who is past it, to end at once."""
+    """Assumes that each job runs to its declared limit; one beyond it ends at once."""
 
     def of(self, job: Traits) -> Likely:
         return certain(job.declared_s or 0.0)
 
 
 def certain(seconds: float) -> Likely:
-    """A run time that is known."""
+    """Return a known run time."""
     one = np.ones(1)
     return Likely(one, one, 0.0, max(seconds, 1e-3), Basis.DECLARED, "known")
 
 
 def spread(seconds: Sequence[float]) -> Likely:
-    """Any of these, each as likely; the longest where one has outlived them all."""
+    """Return a uniform distribution over these; a job that has outlived all of them ends soon."""
     values = np.sort(np.array(seconds, dtype=np.float64))
     return Likely(
         values, np.cumsum(np.full(len(values), 1 / len(values))), 1e-9, 1.0, Basis.RUNS, "known"
@@ -100,7 +103,7 @@ def spread(seconds: Sequence[float]) -> Likely:
 
 
 class Looking(Watching):
-    """A run at whose waiting jobs is looked."""
+    """A run with looks at its waiting jobs."""
 
     def __init__(self, *args: Any, plan: LookPlan, **options: Any) -> None:
         super().__init__(*args, tenants=plan.tenants, quotas=plan.quotas, **options)
@@ -186,14 +189,14 @@ class Looking(Watching):
             self._open.setdefault(job.id, []).append(told)
 
     def _facts(self) -> list[Delta]:
-        """What a scheduler that starts now would be told."""
+        """Return what a scheduler that starts now would be told."""
         facts: list[Delta] = [PolicyChanged(self.state.policy)]
         facts.append(TenantsChanged(self._plan.tenants, self._plan.quotas))
         facts += [NodeChanged(node) for node in self.nodes.values()]
         for job_id, run in self.jobs.items():
             record = self.state.jobs.get(job_id)
             if record is None:
-                continue  # is over in this very instant
+                continue  # it ends at this very instant
             if run.places:
                 facts.append(_restored(run))
                 continue
@@ -204,8 +207,8 @@ class Looking(Watching):
 
     # --- figures ------------------------------------------------------------------------------
     def figures(self) -> Figures:
-        """Shares in 0..1, widths in seconds. Of starts that the run did not reach nothing is held
-        against what was told."""
+        """Shares are in 0..1, widths in seconds. Predictions of starts beyond the end of the run do
+        not count."""
         waiting = [t for of in self._open.values() for t in of]
         told = [t for t, _ in self.looked] + waiting
         after = [at >= t.earliest for t, at in self.looked if t.earliest is not None]

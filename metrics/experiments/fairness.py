@@ -1,9 +1,9 @@
 """fairness: a lender gets its GPUs back.
 
-Two tenants own half of an 800-GPU cluster each. The borrower asks for more than everything from
-the start; the lender stays idle, and at one instant asks for its whole half. With reclamation it
-has it within T (the shortest run time a borrowed job is left, and a minute); without, it waits
-for the borrower's jobs to end.
+Two tenants own half of an 800-GPU cluster each. The borrower asks for more than everything from the
+start; the lender is idle, then suddenly asks for its whole half. With reclaim it has it within T
+(the minimum run time of a borrower's job, plus a minute); without, it waits for the borrower's jobs
+to end.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ T_S = MIN_RUNTIME_S + 60.0
 
 
 class _Returned(Watching):
-    """Reads from the finished run how soon the lender's first half was placed."""
+    """Reads from the finished run how soon the lender got its half."""
 
     def figures(self) -> Figures:
         jobs = self.observer.jobs
         mine = [i for i in range(len(jobs)) if jobs.tenants[i] == LENDER]
         burst = min(jobs.submitted[i] for i in mine)
         first = [i for i in mine if jobs.submitted[i] == burst]
-        # A job that has not started (NaN) has waited to the end of the run.
+        # A job that has not started (NaN) has waited until the end of the run.
         waits = [
             (jobs.started[i] if jobs.started[i] == jobs.started[i] else self.now) - burst
             for i in first
@@ -48,7 +48,8 @@ class _Returned(Watching):
 
 
 def demand(task: Task, gpu_model: str) -> Iterator[Arrival]:
-    """1.5 × the cluster by the borrower all the time, the lender's half from the middle on."""
+    """Yield 1.5 × the cluster for the borrower throughout, and half of it for the lender from the
+    middle on."""
     rng = Generator(PCG64(task.seed))
     middle, end = task.hours / 2 * HOUR, task.hours * HOUR
     rate = 1.5 * GPUS / JOB_GPUS / MEAN_S

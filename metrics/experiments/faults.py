@@ -1,12 +1,12 @@
-"""faults: goodput of 8,000 GPUs under the three published fault rates, with and without hot
-spares and whole-gang fast requeue.
+"""faults: goodput of 8,000 GPUs under the three published fault rates, with and without hot spares
+and fast requeueing of whole gangs.
 
-The load is 1.3: only a full cluster makes a job that lost a node wait for another one. Goodput
-(`sor_net`) is GPU time held less GPU time lost, of what is available: every interruption loses
-the work since the last checkpoint (half-hourly here) and the restart (10 min). Jobs of 256 GPUs
-and more may start on the spare nodes; `restart_wait_s` is how long those that lost a node waited
-for their next start, on the mean. With fast requeue a gang that lost a node goes whole to the
-front of its priority at once; without, it waits in its old place.
+The load is 1.3, because only in a full cluster does a job that lost a node wait for another one.
+Goodput (`sor_net`) is GPU time held minus GPU time lost, over the available: every interruption
+loses the work since the last checkpoint (every half hour here) and the restart (10 min). Jobs of
+256 GPUs and more may start on the spare nodes; `restart_wait_s` is the mean time that those which
+lost a node waited for their next start. With fast requeue, a gang that lost a node goes as a whole
+to the front of its priority at once; without, it waits in its old place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from scheduling.simulator.nodes import engine_nodes
 
 FLEET, QUICK_FLEET, LOAD = "1000x8", "250x8", 1.3
 RATES = {"good": 2.3, "base": 6.5, "stress": 22.0}
-SPARES = 8  # in 1,000 nodes
+SPARES = 8  # per 1,000 nodes
 SLOW = Settings(checkpoint_s=1800.0, restart_s=600.0, fault_first=False)
 FAST = replace(SLOW, fault_first=True)
 CASES = {
@@ -39,7 +39,7 @@ LARGE_MILLI = workload.LARGE * 1000
 
 
 class Restarts(Watching):
-    """How long large jobs that lost a node wait until they are placed again."""
+    """Measures how long large jobs that lost a node wait until they are placed again."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -58,7 +58,7 @@ class Restarts(Watching):
         super()._carry_out(result, now)
 
     def figures(self) -> Figures:
-        # Who still waits has waited at least until now.
+        # A job that still waits has waited at least until now.
         waits = self._waits + [
             self.now - since for job_id, since in self._since.items() if job_id in self.jobs
         ]

@@ -1,12 +1,12 @@
-"""fidelity: a run of the embedded cluster, recorded from its database and replayed by the
+"""fidelity: a run of the embedded cluster, recorded in its database, against its replay in the
 simulator under the same policy.
 
-A seed draws the jobs: gangs, services, fractions, priorities, dependencies, cancellations of
-several tenants, more than the cluster holds. They are submitted at their times to a scheduler
-process that leads an embedded cluster, both of the study's own. What the database then knows is
-simulated (docs/traces.md, "A cluster's own history") and compared: which pod was placed where, in
-which order, and the five metrics by the same functions (`metrics.fidelity`). How long binding
-takes is measured in the run and given to the simulator.
+A seed draws the jobs: gangs, services, fractions, priorities, dependencies and cancellations of
+several tenants, more than the cluster can hold. They are submitted at their times to a scheduler
+process that leads an embedded cluster, both created by the study. What the database then contains
+is simulated (docs/traces.md, "A cluster's own history") and compared: which pod was placed where,
+in which order, and the five metrics, computed by the same functions (`metrics.fidelity`). The time
+that binding takes is measured in the run and passed to the simulator.
 """
 
 import tempfile
@@ -57,7 +57,7 @@ POLICY = {
     },
 }  # fmt: skip
 LIVE, SIMULATED, SCENARIO = "embedded cluster", "simulator", "replay"
-WITHIN = 0.01  # what the five metrics may differ by, relative
+WITHIN = 0.01  # by which the five metrics may differ, relative
 MAIN_METRICS = ("gar_mean", "sor_mean", "gfr_mean")
 BY_JOB = ("wait_mean_s", "jtted_nodes", "jtted_groups")
 
@@ -72,8 +72,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 # --- what is submitted ----------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class TimedOrder:
-    """A job to be submitted at `at` seconds: its document, which earlier order it waits for, and
-    how long after its submission its owner cancels it; None = neither."""
+    """A job to submit at `at` seconds: its document, the earlier order that it waits for, and how
+    long after its submission its owner cancels it; None = neither."""
 
     at: float
     document: dict[str, Any]
@@ -82,7 +82,7 @@ class TimedOrder:
 
 
 def orders(seed: int, seconds: float, gpus: int) -> list[TimedOrder]:
-    """Jobs of about `LOAD` times what so many GPUs can do in that time."""
+    """Return jobs of about `LOAD` times what this many GPUs can do in that time."""
     rng = Generator(PCG64(seed))
     sizes, shares = zip(*SIZES, strict=True)
     made: list[TimedOrder] = []
@@ -97,7 +97,7 @@ def orders(seed: int, seconds: float, gpus: int) -> list[TimedOrder]:
             "tenant": str(rng.choice(list(SHARES), p=[s / 100 for s in SHARES.values()])),
             "kind": "inference" if draw[0] < 0.15 else "training",
             "priority": 100 if draw[1] < 0.1 else 0,
-            # Half declare what they need, the others up to three times as much.
+            # Half of the jobs declare their true run time, the others up to three times as much.
             "declared_s": int(run_s * (1 if draw[2] < 0.5 else 1 + 2 * draw[2])) + 1,
             "gpus": each,
             "gpu_type": stage.MODEL,
@@ -119,14 +119,14 @@ def orders(seed: int, seconds: float, gpus: int) -> list[TimedOrder]:
             )
         )
         at += float(rng.exponential(1.0))
-    # Exactly in the time there is, whatever the draws.
+    # Rescale so that the jobs span exactly the given time, whatever the draws.
     scale = seconds / max(at, 1e-9)
     return [TimedOrder(o.at * scale, o.document, o.after, o.cancel_after_s) for o in made]
 
 
 # --- the live run ---------------------------------------------------------------------------------
 def live_run(seed: int, seconds: float, folder: Path) -> history.Window:
-    """Submit to an embedded cluster and wait until all is over; raises RuntimeError."""
+    """Submit to an embedded cluster and wait until everything is over; raise RuntimeError."""
     fleet = stage.inventory(folder / "fleet.yaml", NODES, per_leaf=PER_LEAF)
     process = ClusterProcess(str(fleet), folder / "cluster")
     process.start()
@@ -159,7 +159,7 @@ def _organisation(operator: User, kubeconfig: Path) -> Cluster:
 
 
 def _submit(operator: User, made: list[TimedOrder]) -> None:
-    """Every job at its time, every cancellation at its own."""
+    """Submit every job, and make every cancellation, at its time."""
     began = time.monotonic()
     due: list[tuple[float, int, str]] = [(o.at, i, "submit") for i, o in enumerate(made)]
     heapify(due)
@@ -169,7 +169,7 @@ def _submit(operator: User, made: list[TimedOrder]) -> None:
         time.sleep(max(0.0, began + at - time.monotonic()))
         order = made[number]
         if what == "cancel":
-            with suppress(Conflict):  # it is over already
+            with suppress(Conflict):  # it is already over
                 cancel_job(operator, Job.objects.get(pk=ids[number]))
             continue
         after = {} if order.after is None else {"after": [ids[order.after]]}
@@ -194,7 +194,7 @@ def _wait_for_the_end(cluster: Cluster) -> None:
 
 # --- the study ------------------------------------------------------------------------------------
 def run(options: dict[str, Any], progress: Progress, _: Runner) -> dict[str, Any]:
-    """Run by run, each alone: time is what is recorded."""
+    """Run the seeds one by one, because real time is recorded."""
     seeds = parse_seeds(options["seeds"])
     if options["quick"]:
         seeds = seeds[:1]
@@ -234,7 +234,7 @@ def run(options: dict[str, Any], progress: Progress, _: Runner) -> dict[str, Any
 
 
 def one(seed: int, seconds: float) -> tuple[fidelity.Figures, fidelity.Figures, dict[str, Any]]:
-    """A live run and its replay: the figures of both, and how they compare."""
+    """Do a live run and its replay; return the figures of both, and their comparison."""
     with tempfile.TemporaryDirectory(prefix="kant-fidelity-") as name:
         folder = Path(name)
         with stage.own_database(folder):
@@ -245,7 +245,7 @@ def one(seed: int, seconds: float) -> tuple[fidelity.Figures, fidelity.Figures, 
 def compared(
     window: history.Window, seed: int
 ) -> tuple[fidelity.Figures, fidelity.Figures, dict[str, Any]]:
-    """The figures of a recorded window and of its replay, and how far they are apart."""
+    """Return the figures of a recorded window and of its replay, and how much they differ."""
     live = fidelity.recorded(window)
     delay = fidelity.bind_delay(live)
     simulated = fidelity.replayed(window, delay)
@@ -269,7 +269,7 @@ def compared(
 
 
 def _same(live: list[Any], simulated: list[Any]) -> int:
-    """How many placements agree from the first on."""
+    """Return how many placements agree, counted from the first."""
     for number, (one_, other) in enumerate(zip(live, simulated, strict=False)):
         if one_ != other:
             return number
@@ -277,7 +277,7 @@ def _same(live: list[Any], simulated: list[Any]) -> int:
 
 
 def _deviations(live: fidelity.Figures, simulated: fidelity.Figures) -> dict[str, float | None]:
-    """Relative differences of the means that the bars are about."""
+    """Return the relative differences of the means that the bars check."""
     pairs = {name: (live[name], simulated[name]) for name in MAIN_METRICS}
     pairs |= {n: (live[n].get("all"), simulated[n].get("all")) for n in BY_JOB}
     return {name: abs(b - a) / a if a and b is not None else None for name, (a, b) in pairs.items()}
@@ -297,7 +297,7 @@ def _bars(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def lines(document: dict[str, Any]) -> Iterator[str]:
-    """Figures of both sides, then run by run what was measured and how far they are apart."""
+    """Yield the figures of both sides, then for each run its measurements and deviations."""
     yield from comparison_lines(document)
     for r in document["runs"]:
         order = "same order and places" if r["same_order"] else (

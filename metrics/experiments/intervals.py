@@ -11,7 +11,7 @@ LEVEL = 0.95
 
 @lru_cache
 def t_quantile(freedom: int) -> float:
-    """The t that |T| of so many degrees of freedom stays below with probability LEVEL."""
+    """Return the t for which P(|T| < t) = LEVEL with this many degrees of freedom."""
     low, high = 0.0, 1.0
     while _inside(high, freedom) < LEVEL:
         high *= 2
@@ -25,7 +25,7 @@ def t_quantile(freedom: int) -> float:
 
 
 def _inside(t: float, freedom: int) -> float:
-    """P(|T| < t); the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    """Return P(|T| < t), by the finite sums in Abramowitz and Stegun, 26.7.3 and 26.7.4."""
     angle = math.atan(t / math.sqrt(freedom))
     cosine = math.cos(angle)
     term = total = cosine if freedom % 2 else 1.0
@@ -39,16 +39,17 @@ def _inside(t: float, freedom: int) -> float:
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Half of the 95 % interval of the mean; None for fewer than two values."""
+    """Return half of the 95 % interval of the mean; None for fewer than two values."""
     if len(values) < 2:
         return None
     return t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
 def paired(variant: Sequence[float], baseline: Sequence[float]) -> dict[str, Any]:
-    """Mean difference variant - baseline over equal seeds, its 95 % interval, and the ratio.
+    """Return the mean difference variant - baseline over equal seeds, its 95 % interval, and the
+    ratio.
 
-    `low` and `high` are None for a single pair; `ratio` is None where the baseline's mean is 0.
+    `low` and `high` are None for a single pair; `ratio` is None if the baseline's mean is 0.
     """
     differences = [v - b for v, b in zip(variant, baseline, strict=True)]
     mean, half, base = fmean(differences), half_width(differences), fmean(baseline)

@@ -1,12 +1,14 @@
-"""learned-backfill: backfill by learned run times on recorded traces that declare none.
+"""learned-backfill: backfill with learned run times, on recorded traces that declare none.
 
---data names a trace or a folder, as for `walltime`; without it the project's known traces with jobs
-of 64 GPUs and more are used. A trace is run in halves, each by itself: what is learned in one is
-not known in the other. The cluster is as large as makes the GPU time of the half the stated load.
-The baseline is best-effort FIFO. Backfill is run as it was without learned run times (pools are
-closed to whoever comes behind a head that is overdue), with them, with them where the overdue head
-may preempt what passed it, and with every run time declared exactly: what reservations can do on
-this trace at all. A reserved start is broken where the job starts later than it was ever told.
+--data names a trace or a folder, as for `walltime`; by default the project's known traces with jobs
+of 64 GPUs and more are used. The halves of a trace run separately: what is learned in one is
+unknown in the other. The cluster is sized so that the half's GPU time is the stated load. The
+baseline is best-effort FIFO.
+
+Backfill runs as it was without learned run times (pools are closed to jobs behind an overdue head);
+with them; with them, where an overdue head may preempt jobs that passed it; and with every run time
+declared exactly, which shows what reservations can achieve on this trace at all. A reservation
+counts as broken if the job starts later than it was ever told.
 """
 
 from collections import Counter
@@ -41,7 +43,7 @@ MEAN, LARGEST = 1.1, 0.6  # of best-effort's
 
 
 def recorded(task: Task) -> Figures:
-    """One half of a trace under one policy."""
+    """Run one half of a trace under one policy."""
     arrivals = half_of(trace_of(task.more["path"]), task.more["half"], task.more["until_s"])
     if task.more["declared"]:
         arrivals = [_declared(a) for a in arrivals]
@@ -63,7 +65,7 @@ def _declared(arrival: Arrival) -> Arrival:
 
 
 def half_of(trace: Sequence[Arrival], half: str, until_s: float) -> list[Arrival]:
-    """Its jobs, as from their own beginning on."""
+    """Return the half's jobs, with times from their own beginning."""
     jobs = [a for a in trace if a.submitted_at < until_s]
     middle = len(jobs) // 2
     found = jobs[:middle] if half == HALVES[0] else jobs[middle:]

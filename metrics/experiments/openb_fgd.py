@@ -1,11 +1,11 @@
-"""openb-fgd: how full a cluster with fractional GPUs gets, against published policies.
+"""openb-fgd: how full a cluster with fractional GPUs gets, compared with published policies.
 
-The openb inflation protocol: 1,213 nodes start empty; the pods of a list are shuffled by seed and
-random clones appended until 130 % of the GPUs have been asked for; pods arrive one by one, never
-leave, and are dropped when they fit nowhere. Reported is the GPU-milli allocated of all, when
-100 % and 130 % have been asked for. Each pod is a job that is submitted to the engine and decided
-about in a cycle, under a policy whose strategy is the one that the row names, with quotas that stop
-nobody; jobs without GPUs may be on GPU nodes, as this cluster has no others.
+The openb inflation protocol: 1,213 nodes start empty. The pods of a list are shuffled by seed, and
+random clones are appended until 130 % of the GPUs have been asked for. Pods arrive one by one,
+never leave, and are dropped if they fit nowhere. The result is the share of milli-GPU allocated
+when 100 % and 130 % have been asked for. Each pod is submitted to the engine as a job and decided
+in a cycle, under a policy with the row's strategy and quotas that stop nobody. Jobs without GPUs
+may use GPU nodes, because this cluster has no others.
 
 Published: Q. Weng et al., "Beware of Fragmentation", USENIX ATC 2023 (FGD and five other policies,
 ten seeds each).
@@ -47,11 +47,11 @@ from scheduling.simulator.traces.table import TraceFormatError, table
 NODES = "openb_node_list_gpu_node"
 LIST = "openb_pod_list_"
 SUFFIXES = (".csv", ".csv.gz", ".csv.xz")
-ASKED = (1.0, 1.3)  # of the capacity, when the allocation is read
+ASKED = (1.0, 1.3)  # shares of the capacity at which the allocation is read
 DEFAULT_SEEDS = "42-51"
 PUBLISHED = {"fgd": "06-FGD", "bestfit": "05-BestFit"}
 DEFAULT_POLICIES = "fragmentation,e-binpack,binpack,native"
-FORMER = {"fragmentation-gradient": "fragmentation"}  # names that the option once had
+FORMER = {"fragmentation-gradient": "fragmentation"}  # earlier names of the option
 TENANT = "openb"
 
 
@@ -78,7 +78,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def plan(options: dict[str, Any]) -> tuple[Callable[[FgdTask], list[float]], list[FgdTask]]:
-    """All lists under all policies and seeds; raises StudyError for what cannot be run."""
+    """Return the tasks of all lists, policies and seeds; raise StudyError for what cannot be
+    run."""
     seeds = parse_seeds(options["seeds"])[: 2 if options["quick"] else None]
     folder = _folder(options)
     chosen = _chosen_lists(folder, options["lists"])
@@ -96,7 +97,7 @@ def _folder(options: dict[str, Any]) -> Path:
 
 
 def run(options: dict[str, Any], progress: Progress, runner: Runner) -> dict[str, Any]:
-    """A row for each list and policy; raises StudyError before the first run starts."""
+    """Return a row for each list and policy; raise StudyError before the first run starts."""
     one, tasks = plan(options)
     published = _published(_folder(options))
     found: dict[tuple[str, str], list[list[float]]] = {}
@@ -107,7 +108,7 @@ def run(options: dict[str, Any], progress: Progress, runner: Runner) -> dict[str
         for task, result in runner(one, tasks, progress):
             found.setdefault((_list_name(task.pod_list), task.policy), []).append(result)
             ran.setdefault(task.policy, []).append(task.seed)
-            # Runs of two policies on the same list and seed are a pair.
+            # Runs of two policies on the same list and seed form a pair.
             of = shares.setdefault(task.policy, {})
             of[len(of)] = {"gar_at_100": result[0] / 100, "gar_mean": result[1] / 100}
     except KeyboardInterrupt:
@@ -134,7 +135,8 @@ def run(options: dict[str, Any], progress: Progress, runner: Runner) -> dict[str
 
 
 def inflate(task: FgdTask) -> list[float]:
-    """One run: per cent allocated at 100 % and at 130 % asked, and its CPU seconds."""
+    """Run once: return the percentages allocated at 100 % and at 130 % asked for, and the CPU
+    seconds."""
     began = time.process_time()
     nodes, listed = _machines(task.nodes), _pods(task.pod_list)
     capacity = MILLI * sum(len(node.devices) for node in nodes)
@@ -162,7 +164,7 @@ def inflate(task: FgdTask) -> list[float]:
 
 
 def _job(pod: Pod, number: int) -> JobRequest:
-    """A pod of the list as a job of one pod."""
+    """Return a pod of the list as a job of one pod."""
     only = PodSetSpec(
         "pod",
         1,
@@ -176,7 +178,7 @@ def _job(pod: Pod, number: int) -> JobRequest:
 
 
 def _arrivals(listed: list[Pod], capacity: int, seed: int) -> Iterator[Pod]:
-    """The pods shuffled, then random clones, until the last share of ASKED is asked for."""
+    """Yield the shuffled pods, then random clones, until the last share of ASKED is asked for."""
     chance = random.Random(seed)
     order = list(listed)
     chance.shuffle(order)
@@ -209,7 +211,7 @@ def _row(
 
 # --- files ------------------------------------------------------------------------------------
 def _folder_of_lists(data: Path | None) -> Path:
-    """The folder itself or `openb` in it, whichever has pod lists."""
+    """Return the folder with pod lists: this one or `openb` in it."""
     root = data or settings.KANT_TRACES
     for folder in (root, root / "openb"):
         if folder.is_dir() and any(_list_name(p) for p in folder.iterdir()):
@@ -228,7 +230,7 @@ def _list_name(path: Path) -> str:
 
 
 def _chosen_lists(folder: Path, wanted: str | None) -> dict[str, Path]:
-    # Backwards, so that of a list that is there twice the plain .csv counts.
+    # In reverse, so that the plain .csv wins if a list exists twice.
     found = {_list_name(p): p for p in sorted(folder.iterdir(), reverse=True)}
     known = {name: found[name] for name in sorted(found) if name}
     if wanted is None:
@@ -245,7 +247,7 @@ def _names(text: str, known: dict[str, Any], option: str, noun: str) -> list[str
 
 
 def _beside(folder: Path, name: str) -> Path:
-    """A file that belongs to the lists: beside them, else with the known traces."""
+    """Return a file that belongs to the lists: next to them, else among the known traces."""
     for place in (folder, settings.KANT_TRACES / "openb"):
         for suffix in SUFFIXES:
             if (place / f"{name}{suffix}").is_file():
@@ -254,7 +256,7 @@ def _beside(folder: Path, name: str) -> Path:
 
 
 def _published(folder: Path) -> dict[tuple[str, str], tuple[float, float]]:
-    """Published means at 100 and 130 by (list, policy); empty where the table is not there."""
+    """Return published means at 100 and 130 by (list, policy); empty if the table is missing."""
     for place in (folder, folder / "fgd", folder.parent / "fgd", settings.KANT_TRACES / "fgd"):
         path = place / "published_allocation.csv"
         if path.is_file():
@@ -275,7 +277,7 @@ def _published(folder: Path) -> dict[tuple[str, str], tuple[float, float]]:
 
 
 def _checked(path: Path) -> None:
-    """Read a file once in this process, so that a wrong row stops the study at its start."""
+    """Read a file once in this process, so that a bad row stops the study at its start."""
     try:
         if path.name.startswith(NODES):
             if not any(machine.gpus for machine in machines(lines_of(path))):
@@ -297,7 +299,7 @@ def _pods(path: Path) -> list[Pod]:
 
 
 def lines(document: dict[str, Any]) -> Iterator[str]:
-    """The rows as a table for people."""
+    """Yield the rows as a table for people."""
     yield f"{'list':14} {'policy':22} {'at 100 %':>9} {'FGD':>7} {'at 130 %':>9} {'FGD':>7} seeds"
     for row in document["rows"]:
         fgd = [row[f"published_fgd_at_{at}"] for at in (100, 130)]

@@ -1,4 +1,4 @@
-"""One simulated run of a study, in a process of its own: a task in, plain figures out."""
+"""One simulated run of a study, in a process of its own: takes a task, returns plain figures."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from scheduling.simulator.nodes import engine_nodes
 from scheduling.simulator.run import RunOutcome
 from scheduling.simulator.workload import HOUR
 
-# Figures by size class; all others of a run are plain numbers.
+# Figures by size class; all other figures of a run are plain numbers.
 BY_SIZE = ("wait_mean_s", "first_start_mean_s", "jtted_nodes", "jtted_groups")
 
 Figures = dict[str, Any]
@@ -38,7 +38,7 @@ def policy(
     preemption: tuple[PreemptionKind, ...] = (),
     **more: Any,
 ) -> Policy:
-    """A policy of a study: one strategy for every kind of job."""
+    """Return a policy for a study, with one strategy for every kind of job."""
     return Policy(
         queueing=QueueingPolicy(queueing),
         strategies=dict.fromkeys(JobKind, strategy),
@@ -51,7 +51,7 @@ def policy(
 class Task:
     """One run: `policy` under a name, on the workload of `scenario` drawn with `seed`.
 
-    `run` is the function of a module that carries it out; `more` is what only it understands.
+    `run` is a module-level function that carries it out; `more` is understood only by it.
     """
 
     run: Callable[["Task"], Figures]
@@ -69,12 +69,12 @@ class Task:
 
 
 def carry_out(task: Task) -> Figures:
-    """Run a task; what a process of the pool is asked to do."""
+    """Run a task; called in the processes of the pool."""
     return task.run(task)
 
 
 def training(task: Task) -> Figures:
-    """The calibrated training workload on a fleet of one GPU model."""
+    """Run the calibrated training workload on a fleet of one GPU model."""
     fleet = fleet_of(task.fleet)
     nodes = engine_nodes(fleet)
     arrivals = drawn(task, fleet.gpus, nodes[0])
@@ -84,7 +84,7 @@ def training(task: Task) -> Figures:
 
 
 def drawn(task: Task, gpus: int, like: Node) -> Iterator[Arrival]:
-    """The task's workload for so many GPUs, on nodes `like` this one."""
+    """Return the task's workload for this many GPUs, on nodes `like` this one."""
     return workload.generate(
         task.variant,
         gpus=gpus,
@@ -103,7 +103,7 @@ def simulate(
     simulation_type: type[Simulation] = Simulation,
     **more: Any,
 ) -> Figures:
-    """Run to the task's end and return its figures."""
+    """Run to the task's end and return the figures."""
     shares = workload.StreamShares()
     run = simulation_type(
         nodes,
@@ -128,8 +128,8 @@ def simulate(
 def unlimited(
     arrivals: Iterable[Arrival], nodes: Sequence[Node]
 ) -> tuple[tuple[TenantSpec, ...], tuple[QuotaSpec, ...]]:
-    """The tenants of these jobs, each with a quota of all GPUs of nodes that are of one model: the
-    cluster alone limits what any of them holds."""
+    """Return the tenants of these jobs, each with a quota of all GPUs of the nodes (of one model),
+    so that only the cluster limits what they hold."""
     names = sorted({arrival.job.tenant for arrival in arrivals})
     model, gpus = nodes[0].gpu_model, sum(len(node.devices) for node in nodes)
     quotas = tuple(QuotaSpec(name, model, 1000 * gpus) for name in names)
@@ -137,18 +137,18 @@ def unlimited(
 
 
 class Watching(Simulation):
-    """A simulation that looks at more than its observer does."""
+    """A simulation that records more than its observer does."""
 
     def figures(self) -> Figures:
-        """What it has seen, once the run is over."""
+        """Return what it has recorded, after the run."""
         raise NotImplementedError
 
 
 def figures(outcome: RunOutcome, nodes: Sequence[Node], *, warm_up_until: float) -> Figures:
-    """The figures of a study from a finished run; None where there is nothing to divide by.
+    """Return the figures of a study from a finished run; None where the divisor is 0.
 
-    GAR, SOR and GFR are of the pool with most GPUs. `sor_net` is SOR less the GPU time that was
-    lost to preemption, moves and faults, `lost_share` the share of that in what was held.
+    GAR, SOR and GFR are those of the pool with the most GPUs. `sor_net` is SOR minus the GPU time
+    lost to preemption, moves and faults; `lost_share` is that lost time over the held time.
     """
     found = simulation.summary(outcome, nodes, warm_up_until=warm_up_until)
     model = max(outcome.pools, key=lambda m: outcome.pools[m].offered_s)

@@ -1,7 +1,7 @@
-"""scale: what a decision costs as the cluster grows from 1,000 to 12,500 nodes of 8 GPUs.
+"""scale: the cost of a decision as the cluster grows from 1,000 to 12,500 nodes of 8 GPUs.
 
-The same 4,400 jobs a day arrive at every size (cost of the cluster), and once more as many as
-the size is offered at load 0.92 (cost of cluster and jobs together).
+Every size runs once with the same 4,400 jobs a day (cost of the cluster), and once with as many as
+make load 0.92 (cost of cluster and jobs together).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ SAME, GROWING = "4,400 jobs a day", "load 0.92"
 
 
 def timed(task: Task) -> Figures:
-    """A run with its CPU time an event."""
+    """Run it, and add its CPU time per event."""
     found = training(task)
     return {**found, "cpu_us_per_event": 1e6 * found["cpu_seconds"] / max(1, found["events"])}
 

@@ -1,4 +1,4 @@
-"""What a study is, and what studies share: seeds, parallel runs, partial results."""
+"""The definition of a study, and what studies share: seeds, parallel runs, partial results."""
 
 import multiprocessing
 import os
@@ -18,24 +18,24 @@ from metrics.simulate.inputs import InputError
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# Called with the number of runs done and the number of all runs.
+# Called with the number of finished runs and of all runs.
 Progress = Callable[[int, int], None]
-# Carries out a function for each of many tasks: (function, tasks, progress) -> (task, result) in
-# the order of the tasks. A KeyboardInterrupt ends what it started and is passed on.
+# Applies a function to many tasks: (function, tasks, progress) → (task, result), in the order of
+# the tasks. On KeyboardInterrupt it ends what it started and passes the exception on.
 Runner = Callable[[Callable[[Any], Any], Sequence[Any], Progress], Iterator[tuple[Any, Any]]]
 
 
 class StudyError(InputError):
-    """An option of a study that cannot be used; the message names it and says what would do."""
+    """An unusable option of a study; the message names it and says what would work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """`run` gets the parsed options and returns the JSON document; `lines` prints it.
+    """A study. `run` takes the parsed options and returns the JSON document; `lines` prints it.
 
     On Ctrl-C `run` returns what it has, with `partial` true. `reads_data`: it reads public data
-    that is not part of the project. `plan`: from the options the function and the tasks that `run`
-    gives to its runner, for runs in other processes; None = it runs here, alone.
+    that is not part of the project. `plan`: makes the function and tasks that `run` gives to its
+    runner from the options, so that they can run in other processes; None = it runs only here.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Study:
     plan: Callable[[dict[str, Any]], tuple[Callable[[Any], Any], Sequence[Any]]] | None = None
 
     def own_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the parsed options that are the study's, as JSON."""
+        """Return the parsed options that are the study's own, as JSON."""
         parser = ArgumentParser()
         self.add_arguments(parser)
         names = vars(parser.parse_args([]))
@@ -58,7 +58,7 @@ class Study:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Seeds like "42-51" or "1,2,5-7", in that order, each once; raises StudyError."""
+    """Parse seeds like "42-51" or "1,2,5-7", in that order without duplicates; raise StudyError."""
     seeds: dict[int, None] = {}
     for part in text.split(","):
         found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part.strip())
@@ -74,13 +74,14 @@ def parse_seeds(text: str) -> list[int]:
 def in_parallel(
     run: Callable[[Task], Result], tasks: Sequence[Task], progress: Progress
 ) -> Iterator[tuple[Task, Result]]:
-    """Results of `run` in the order of `tasks`, by as many processes as there are cores.
+    """Yield the results of `run` in the order of `tasks`, using as many processes as there are
+    cores.
 
-    `run` is a function of a module. KeyboardInterrupt ends the processes and is passed on.
+    `run` is a module-level function. KeyboardInterrupt ends the processes and is passed on.
     """
     workers = min(len(os.sched_getaffinity(0)), len(tasks))
     progress(0, len(tasks))
-    # A fresh interpreter: this process may hold threads and database connections.
+    # A fresh interpreter, because this process may hold threads and database connections.
     pool = multiprocessing.get_context("spawn").Pool(workers, _prepare)
     with pool:  # leaving it ends the processes
         for done, result in enumerate(pool.imap(run, tasks), start=1):
@@ -89,8 +90,11 @@ def in_parallel(
 
 
 def _prepare() -> None:
-    """Ctrl-C reaches the whole process group: only the parent decides what follows. Without it,
-    however it ended, nobody waits for the result. What runs may need Django."""
+    """Prepare a process of the pool.
+
+    Ctrl-C reaches the whole process group, but only the parent decides what follows. When the
+    parent is gone for whatever reason, nobody waits for the result, so exit. Tasks may need Django.
+    """
     django.setup()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

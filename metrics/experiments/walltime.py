@@ -1,12 +1,12 @@
 """walltime: declared run times; backfill with reservations against FIFO on a recorded trace.
 
---data names a trace (SWF or any other known format, .gz and .xz too) or a folder: of a folder the
-SWF files below it are taken, where there are none the traces in it. Jobs that declare nothing are
-given the published distribution of declared times by seed; a job that declares less than it ran is
-ended when it has run that long, as a scheduler ends it.
-The cluster is as large as makes the trace's whole GPU time the stated load; the load comes in
-bursts, as recorded. Without --data the project's known traces are used. Beside the policies stands
-the same order where only the number of free GPUs counts (easy.py).
+--data names a trace (SWF or any other known format, also .gz and .xz) or a folder; of a folder it
+takes the SWF files in it and below, or, if there are none, the traces directly in it. Jobs that
+declare nothing get run times drawn by seed from the published distribution of declared times; a job
+that runs longer than declared is ended at that time, as a scheduler would. The cluster is sized so
+that the trace's total GPU time is the stated load; the load comes in bursts, as recorded. Without
+--data the project's known traces are used. For comparison there is the same order when only the
+number of free GPUs counts (easy.py).
 """
 
 import math
@@ -40,7 +40,7 @@ SUFFIXES = (SWF, ".csv", ".jsonl")
 
 
 class ReservationWatch(Watching):
-    """Holds every reservation that was told against the start of its job."""
+    """Compares every reservation that was announced with the start of its job."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -50,7 +50,7 @@ class ReservationWatch(Watching):
 
     def _carry_out(self, result: CycleResult, now: float) -> None:
         super()._carry_out(result, now)
-        # A reservation also ends when its job starts: starts are looked at before.
+        # A reservation also ends when its job starts, so look at the starts first.
         for part in result.started:
             promised = self._promised.pop(part.job_id, None)
             if promised is not None:
@@ -75,8 +75,7 @@ class ReservationWatch(Watching):
 
 
 def watched(task: Task, nodes: Sequence[Node], arrivals: Sequence[Arrival]) -> Figures:
-    """A run in which the cluster alone limits what any tenant holds, with what became of its
-    reservations."""
+    """Run with the cluster as the tenants' only limit; include what became of the reservations."""
     tenants, quotas = unlimited(arrivals, nodes)
     return simulate(
         task, nodes, arrivals, simulation_type=ReservationWatch, tenants=tenants, quotas=quotas
@@ -84,7 +83,7 @@ def watched(task: Task, nodes: Sequence[Node], arrivals: Sequence[Arrival]) -> F
 
 
 def recorded(task: Task) -> Figures:
-    """One trace under one policy, with declared times drawn by the task's seed."""
+    """Run one trace under one policy, with declared times drawn by the task's seed."""
     nodes = engine_nodes(sized(task.fleet))
     gpus = PER_NODE * len(nodes)
     arrivals = _declared(task)
@@ -92,7 +91,7 @@ def recorded(task: Task) -> Figures:
 
 
 def on_one_machine(task: Task) -> Figures:
-    """The same arrivals where only the number of free GPUs counts."""
+    """Run the same arrivals when only the number of free GPUs counts."""
     found = easy.run(task, lambda task, *_: _declared(task))
     return _told(found, sized(task.fleet).gpus)
 
@@ -117,7 +116,7 @@ def _declaring(arrival: Arrival, draw: float) -> Arrival:
 
 @lru_cache(maxsize=1)
 def trace_of(path: Path) -> tuple[Arrival, ...]:
-    """The jobs of a trace in order of time; raises StudyError."""
+    """Return the jobs of a trace in order of time; raise StudyError."""
     try:
         rows = sorted(
             traces.jobs_of(lines_of(path), traces.BadRows(skip=False), ""),
@@ -159,8 +158,8 @@ def tasks(options: dict[str, Any]) -> Sequence[Task]:
 
 
 def nodes_for(arrivals: Sequence[Arrival], span: float, path: Path) -> int:
-    """How many nodes make the GPU time of a trace of `span` seconds the stated load; raises
-    StudyError where no fleet is so large."""
+    """Return how many nodes make the GPU time of a trace of `span` seconds the stated load; raise
+    StudyError if no fleet is that large."""
     milli_s = sum(a.job.gpu_milli * a.duration_s for a in arrivals)
     largest = max(a.job.gpu_milli for a in arrivals)
     nodes = math.ceil(max(milli_s / span / LOAD, largest) / 1000 / PER_NODE)
@@ -173,7 +172,8 @@ def nodes_for(arrivals: Sequence[Arrival], span: float, path: Path) -> int:
 
 
 def paths_of(data: Path | None) -> list[Path]:
-    """The traces that --data names, else those that are known; raises StudyError for none."""
+    """Return the traces that --data names, else the known ones; raise StudyError if there are
+    none."""
     if data is not None and data.is_file():
         return [data]
     folder = settings.KANT_TRACES / "itp" if data is None else data
@@ -210,7 +210,7 @@ STUDY = Comparison(
     bars=bars,
     seeds="1-3",
     hours=100_000.0,
-    quick_hours=1000.0,  # in four days of so small clusters nobody waits
+    quick_hours=1000.0,  # in four days nobody waits on clusters this small
     reads_data=True,
     warms_up=False,
     columns=("mean_wait_s", "reserved_jobs", "broken_reservations", "given_up_reservations"),

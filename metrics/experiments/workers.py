@@ -1,4 +1,4 @@
-"""The runs of a study as Celery tasks: over the workers of a real deployment."""
+"""The runs of a study as Celery tasks, on the workers of a real deployment."""
 
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,22 +15,22 @@ from metrics.experiments.study import Progress, Runner, Study
 from metrics.tasks import run_of_study
 
 ANSWER_S = 3.0  # how long workers may take to say which queues they serve
-ASKED = 5  # times; a busy machine may hold a worker up for longer
+ASKED = 5  # attempts; a busy machine may delay a worker for longer
 POLL_S = 0.1
-LOOK_S = 5.0  # how often is looked whether a run that is waited for is still anywhere
-MISSED = 3  # looks; a run is nowhere for a moment while a worker takes it
+LOOK_S = 5.0  # seconds between checks whether an awaited run still exists
+MISSED = 3  # checks; a run is briefly nowhere while a worker takes it
 
 
 class WorkersFailed(Exception):
-    """Workers give no result, whatever was asked for; the message says what would do."""
+    """Workers deliver no result, whatever the study; the message says what would help."""
 
 
 def over_workers(study: Study, options: Mapping[str, Any]) -> Runner:
-    """A runner whose tasks each are carried out by whichever worker is free.
+    """Return a runner whose tasks are carried out by whichever worker is free.
 
-    A task names the study, its options and a number: the worker makes the same plan of them, so
-    it needs the same version of Kant and, at the same path, the data that --data names. Raises
-    WorkersFailed where there is no broker or nobody serves its queue.
+    A task contains the study's name, its options and a number. The worker makes the same plan from
+    them, so it needs the same version of Kant and, at the same path, the data that --data names.
+    Raises WorkersFailed if there is no broker or nobody serves its queue.
     """
     own = study.own_options(options)
     _check_deployment()
@@ -55,7 +55,7 @@ def over_workers(study: Study, options: Mapping[str, Any]) -> Runner:
 
 
 def _result(result: "AsyncResult[Any]", number: int) -> Any:
-    """Waits as long as the run takes, and while it waits for a worker that is there."""
+    """Wait as long as the run takes, provided that a worker has it or may take it."""
     missed = 0
     while missed < MISSED:
         try:
@@ -73,7 +73,7 @@ def _result(result: "AsyncResult[Any]", number: int) -> Any:
 
 
 def _is_anywhere(task: str) -> bool:
-    """Whether a worker has the task, or may come to take it."""
+    """Return whether a worker has the task, or may still take it."""
     queue = settings.CELERY_TASK_DEFAULT_QUEUE
     try:
         asked = current_app.control.inspect(timeout=ANSWER_S)
@@ -83,14 +83,14 @@ def _is_anywhere(task: str) -> bool:
         with current_app.connection_for_read() as connection:
             waiting = connection.default_channel.queue_declare(queue, passive=True).message_count
         return waiting > 0 and _serves(queue)
-    except ChannelError:  # no queue, and so nothing in it
+    except ChannelError:  # no queue, so nothing in it
         return False
     except (OperationalError, RedisError) as error:
         raise WorkersFailed(f"--celery: the broker is gone ({error})") from None
 
 
 def _serves(queue: str) -> bool:
-    """Whether a worker answers that it serves the queue."""
+    """Return whether a worker says that it serves the queue."""
     told = current_app.control.inspect(timeout=ANSWER_S).active_queues() or {}
     return any(known["name"] == queue for queues in told.values() for known in queues)
 

@@ -1,1 +1,1 @@
-"""What bounds a figure, whatever the scheduler does."""
+"""Bounds on figures that hold for any scheduler."""

@@ -1,9 +1,10 @@
-"""What bounds the occupancy of a fleet whatever the order: the work that has arrived until then.
+"""A bound on a fleet's occupancy under any order: the work that has arrived so far.
 
-Every job takes its GPUs when it comes; what the fleet cannot hold at once is made up for later, by
-GPU time alone, on any GPUs. By every instant this has done as much as any order, preemption or move
-could have: none does more by then than all jobs that had come ask for, nor more than the fleet
-from any instant on. Where it is not full no order can be, but for work that is lost and done again.
+Every job takes its GPUs on arrival. What the fleet cannot hold at once is made up for later, as GPU
+time alone, on any GPUs. At every instant this has done as much work as any order, preemption or
+move could have: none can do more than all jobs that have arrived ask for, nor more than the fleet
+can from any instant on. Where this bound is not full no order can be, except with work that is lost
+and repeated.
 """
 
 import math
@@ -18,11 +19,12 @@ from scheduling.simulator.model import Arrival
 from scheduling.simulator.observe import Observer
 from scheduling.simulator.workload import HOUR
 
-TENANT = ""  # nobody's in particular
+TENANT = ""  # of no particular tenant
 
 
 def run(task: Task) -> Figures:
-    """Allocation and occupancy of the task's workload; what needs places is left out."""
+    """Return allocation and occupancy of the task's workload; figures that need places are left
+    out."""
     return {**on_one_machine(task, _simulate), "wait_mean_s": {}, "jobs": None}
 
 
@@ -40,8 +42,8 @@ def _simulate(
 
 
 def _demand(arrivals: Iterable[Arrival]) -> Iterator[tuple[float, int]]:
-    """(when, GPU-milli more or less) as jobs would come and end if there were GPUs for all."""
-    # What ends, by its GPU-milli, and what is submitted again, in order of time.
+    """Yield (time, change in milli-GPU) as jobs would come and end if there were GPUs for all."""
+    # Ends with their milli-GPU, and resubmissions, in order of time.
     later: list[tuple[float, int, int, Arrival | None]] = []
     number = count()
 
@@ -67,12 +69,13 @@ def _demand(arrivals: Iterable[Arrival]) -> Iterator[tuple[float, int]]:
 def _occupied(
     changes: Iterator[tuple[float, int]], capacity: int, marks: tuple[float, float]
 ) -> Iterator[tuple[float, int]]:
-    """(when, GPU-milli occupied from then on), at the `marks` too; ends with the last of them."""
-    asked, behind, now = 0, 0.0, 0.0  # `behind`: GPU-milli-seconds to be made up for
+    """Yield (time, milli-GPU occupied from then on), also at the `marks`; end with the last of
+    them."""
+    asked, behind, now = 0, 0.0, 0.0  # `behind`: milli-GPU x seconds to make up for
     at, more = next(changes, (math.inf, 0))
     left = list(marks)
     while left:
-        # When what was put off is made up for.
+        # When the deferred work has been made up for.
         caught_up = now + behind / (capacity - asked) if behind and asked < capacity else None
         then = min(at, left[0], math.inf if caught_up is None else caught_up)
         behind = 0.0 if then == caught_up else max(0.0, behind + (asked - capacity) * (then - now))

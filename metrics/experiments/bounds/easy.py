@@ -1,10 +1,9 @@
-"""What bounds waits under backfill with a reservation for the first who waits, whatever places
-jobs.
+"""A bound on waits under backfill with a reservation for the first waiting job, for any placement.
 
-EASY backfill (Lifka, *The ANL/IBM SP scheduling system*, 1995) on one machine that has all GPUs of
-the fleet: the first job of the queue that does not fit starts, at the latest, when enough of those
-that run have ended as declared. Jobs behind it go before it if they have ended by then as declared,
-or take what it leaves.
+EASY backfill (Lifka, *The ANL/IBM SP scheduling system*, 1995) on one machine with all GPUs of the
+fleet. The first job in the queue that does not fit starts, at the latest, when enough running jobs
+have ended as declared. Jobs behind it may go first if they will have ended by then as declared, or
+take only what it leaves.
 """
 
 import math
@@ -16,7 +15,7 @@ from metrics.experiments.runs import Figures, Task
 
 
 def run(task: Task, draw: Draw) -> Figures:
-    """The task's arrivals, which declare their run times, on one machine."""
+    """Run the task's arrivals, which declare their run times, on one machine."""
     return on_one_machine(task, lambda *given: Easy(*given).run(), draw)
 
 
@@ -55,7 +54,7 @@ class Easy(OneMachine):
         super().ended(one, now)
 
     def _reserved(self, head: QueuedJob, now: float) -> tuple[float, int]:
-        """When enough is free for the head, and what GPU-milli it leaves then."""
+        """Return when enough is free for the head, and the milli-GPU that it leaves then."""
         free = self.free
         for end, _, milli in self._running:
             free += milli

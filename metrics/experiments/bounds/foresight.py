@@ -1,9 +1,9 @@
-"""What bounds the fragmentation of an inference cluster, whatever places its replicas.
+"""Bounds on the fragmentation of an inference cluster, for any placement of its replicas.
 
-Two marks beside the policies of a study. The floor: every replica may move at every instant, so
-that at most one node is partly used. Foresight: no replica moves, but each one's end is known
-when it is placed, and it joins the node whose time of being partly used grows least. No policy of
-the engine knows the ends; a bar below foresight asks for moving replicas.
+Two marks next to a study's policies. Floor: every replica may move at every instant, so at most one
+node is partly used. Foresight: no replica moves, but each one's end is known when it is placed, and
+it joins the node whose partly used time grows least. No policy of the engine knows the ends;
+getting below foresight requires moving replicas.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ NODE_MILLI = 8000
 
 
 class _BusyNode:
-    """Free GPU-milli and the ends of what runs, the times in seconds."""
+    """Free milli-GPU, and the ends of what runs in seconds."""
 
     __slots__ = ("ends", "free")
 
@@ -25,7 +25,8 @@ class _BusyNode:
         self.ends: list[float] = []
 
     def growth(self, milli: int, now: float, end: float) -> float:
-        """Seconds by which its time of being partly used grows: later ends, less while full."""
+        """Return by how many seconds its partly used time grows: later ends, less time while
+        full."""
         last = max(self.ends, default=now)
         grown = max(0.0, end - last)
         if milli == self.free:
@@ -36,10 +37,10 @@ class _BusyNode:
 def marks(
     arrivals: Sequence[Arrival], nodes: int, *, hours: float, warm_up_h: float
 ) -> dict[str, float]:
-    """`gfr_floor` and `gfr_foresight` (0..1), means over time after the warm-up.
+    """Return `gfr_floor` and `gfr_foresight` (0..1), as means over time after the warm-up.
 
-    Nodes are of 8 GPUs; shares of a GPU are packed as if they could lie across GPUs, which can
-    only make the marks lower. What fits nowhere waits, in order of submission.
+    Nodes have 8 GPUs. Fractions of a GPU are packed as if they could span GPUs, which can only
+    lower the marks. What fits nowhere waits, in order of submission.
     """
     fleet = [_BusyNode() for _ in range(nodes)]
     running: list[tuple[float, int, int]] = []  # end, node, milli
@@ -66,7 +67,8 @@ def marks(
 def _instants(
     arrivals: Sequence[Arrival], running: list[tuple[float, int, int]], stop: float
 ) -> Iterable[tuple[float, list[tuple[int, float]]]]:
-    """(time, replicas that arrive) of every instant at which something happens, and the last."""
+    """Yield (time, arriving replicas) for every instant at which something happens, and for the
+    last."""
     at = 0
     while True:
         now = min(
@@ -90,7 +92,7 @@ def _placed(
     running: list[tuple[float, int, int]],
     now: float,
 ) -> list[tuple[int, float]]:
-    """Place what fits; returns the rest."""
+    """Place what fits; return the rest."""
     rest: list[tuple[int, float]] = []
     for milli, seconds in pods:
         end = now + seconds

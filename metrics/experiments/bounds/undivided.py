@@ -1,9 +1,9 @@
-"""What bounds allocation and waits in best-effort order, whatever places the jobs.
+"""Bounds on allocation and waits in best-effort order, for any placement.
 
-All GPUs of the fleet stand in one machine: a job starts as soon as so many are free, in the order
-of the queue, and nothing is ever left over in pieces. Quotas are left out: where every tenant may
-borrow all that is idle, they refuse nobody for whom GPUs are free. A single class of jobs may wait
-less under a placement that leaves holes which only its jobs can use; then others wait longer.
+All GPUs of the fleet are in one machine: a job starts as soon as enough are free, in the order of
+the queue, and nothing is ever left over in pieces. Quotas are ignored: where every tenant may
+borrow everything idle, they refuse nobody for whom GPUs are free. One class of jobs may wait less
+under a placement that leaves holes that only these jobs can use; then others wait longer.
 """
 
 import time
@@ -25,11 +25,11 @@ from scheduling.simulator.observe import Observer
 from scheduling.simulator.run import RunOutcome
 from scheduling.simulator.workload import HOUR
 
-END, ARRIVAL = 0, 1  # what ends at an instant goes first
+END, ARRIVAL = 0, 1  # ends at an instant come before arrivals
 
 
 class QueuedJob(NamedTuple):
-    """A job in the queue, in the order of its key, which is unique."""
+    """A job in the queue, ordered by its unique key."""
 
     key: OrderKey
     milli: int
@@ -37,20 +37,20 @@ class QueuedJob(NamedTuple):
     row: int
 
 
-# Takes arrivals to the task's end, telling the observer what is taken of the machine of that name;
-# returns how many events there were and how many jobs still wait.
+# Processes arrivals up to the task's end and reports to the observer what is taken of the machine
+# of that name. Returns the number of events and of jobs that still wait.
 Simulate = Callable[[Iterator[Arrival], Observer, str, Task], tuple[int, int]]
-# A task's arrivals for so many GPUs, on nodes like this one.
+# A task's arrivals for this many GPUs, on nodes like this one.
 Draw = Callable[[Task, int, Node], Iterable[Arrival]]
 
 
 def run(task: Task) -> Figures:
-    """The task's workload on one machine."""
+    """Run the task's workload on one machine."""
     return on_one_machine(task, lambda *given: OneMachine(*given).run())
 
 
 def on_one_machine(task: Task, simulate: Simulate, draw: Draw = drawn) -> Figures:
-    """Figures without GFR and JTTED, which one machine does not have."""
+    """Return figures without GFR and JTTED, which do not apply to one machine."""
     fleet = fleet_of(task.fleet)
     first = engine_nodes(fleet)[0]
     machine = replace(first, devices=tuple(Device(i) for i in range(fleet.gpus)))
@@ -83,7 +83,7 @@ def on_one_machine(task: Task, simulate: Simulate, draw: Draw = drawn) -> Figure
 
 
 class OneMachine:
-    """The queue of one machine, in best-effort order: whoever fits starts."""
+    """The queue of one machine, in best-effort order: every job that fits starts."""
 
     def __init__(
         self, arrivals: Iterator[Arrival], observer: Observer, name: str, task: Task
@@ -96,8 +96,7 @@ class OneMachine:
         self._events = 0
 
     def run(self) -> tuple[int, int]:
-        """Run to the task's end; returns how many events there were and how many jobs still
-        wait."""
+        """Run to the task's end; return the number of events and of jobs that still wait."""
         observer, heap = self._observer, self._heap
         self._next_arrival()
         warm = not self._warm_up_s
@@ -121,14 +120,14 @@ class OneMachine:
         return self._events, len(self.queue)
 
     def came(self, one: QueuedJob, now: float) -> None:
-        """A job was submitted: nobody else fits who did not before."""
+        """Add a job; no other job fits that did not before."""
         if one.milli <= self.free:
             self.start(one, now)
         else:
             insort(self.queue, one)
 
     def serve(self, now: float) -> None:
-        """Start whoever may start, in the order of the queue."""
+        """Start every job that may start, in the order of the queue."""
         left = []
         for one in self.queue:
             if one.milli <= self.free:

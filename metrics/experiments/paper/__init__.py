@@ -1,1 +1,1 @@
-"""Studies that repeat the paper's, a module each."""
+"""Studies that repeat the paper's, one per module."""

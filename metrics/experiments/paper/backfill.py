@@ -1,11 +1,11 @@
 """paper-backfill: strict FIFO, best-effort FIFO and backfill on 8,000 GPUs at load 1.05.
 
-Jobs of 256 GPUs and more go first. The curve shows what the head's threshold trades: how long a
-blocked head is patient before the jobs that were backfilled past it are preempted. Every job may
-run for a quarter of an hour before it may be preempted: with a half more work is lost, with five
-minutes more jobs are preempted. Beside the policies stands what the work that has arrived would
-occupy in any order (arrived.py): weeks of some seeds do not fill the fleet. A week by default: the
-queue of an overloaded month grows to where a seed takes an hour.
+Jobs of 256 GPUs and more go first. The curve shows the trade-off of the head's threshold: how long
+a blocked head waits before it preempts the jobs that were backfilled past it. Every job is safe
+from preemption for a quarter of an hour: with half an hour more work is lost, with five minutes
+more jobs are preempted. For comparison there is what the arrived work would occupy in any order
+(arrived.py): in some weeks of some seeds it does not fill the fleet. The default is one week,
+because the queue of an overloaded month grows until one seed takes an hour.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def _backfill(threshold: float) -> Any:
         preemption=(PreemptionKind.BACKFILL,),
         backfill_after_s=threshold,
         min_runtime_s=MIN_RUNTIME_S,
-        learned_run_times=False,  # the paper's backfill knows none
+        learned_run_times=False,  # the paper's backfill has none
     )
 
 
@@ -46,7 +46,7 @@ def tasks(options: dict[str, Any]) -> Sequence[Task]:
         seed=0,
         hours=options["hours"],
         warm_up_h=options["warm_up_h"],
-        # The paper's backfill knows no run times: `walltime` is the study that declares them.
+        # The paper's backfill knows no run times; the study `walltime` declares them.
         variant=replace(VARIANTS["load-1.05"], declared=False),
     )
     best_effort = policy("best-effort-fifo", "e-binpack")

@@ -1,10 +1,10 @@
-"""paper-binpack: E-Binpack against native placement (the paper's figures on GAR, SOR, GFR,
-JWTD and JTTED), on 8,000 GPUs.
+"""paper-binpack: E-Binpack against native placement (the paper's figures on GAR, SOR, GFR, JWTD and
+JTTED), on 8,000 GPUs.
 
-Load 1.05: only a saturated cluster shows what a placement policy gains, in a stable one the
-allocation is the load. Load 0.92: what it does to waits. Both orders are best-effort FIFO, so
-that placement alone differs; plain best fit stands beside them, and as a bound the same queue with
-all GPUs in one machine (undivided.py).
+Load 1.05 shows what a placement policy gains, since in a cluster that is not saturated the
+allocation is simply the load. Load 0.92 shows its effect on waits. Both orders are best-effort
+FIFO, so that only the placement differs. For comparison there are plain best fit and, as a bound,
+the same queue with all GPUs in one machine (undivided.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,8 @@ def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
         found.append(at_most(claim, waits.get(size), 600, least.get(size)))
     for size in LARGE_SIZES:
         of, to = kant["jtted_groups"].get(size), native["jtted_groups"].get(size)
-        # Gangs of whole nodes use the fewest nodes under every strategy: groups tell them apart.
+        # Gangs of whole nodes use the fewest nodes under every strategy; only groups show a
+        # difference.
         lower = None if of is None or to is None else of < to
         claim = f"JTTED groups over native's, {size} GPUs, load 0.92"
         found.append(Bar(claim, over(of, to), "< 1", lower))

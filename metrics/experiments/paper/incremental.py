@@ -1,7 +1,7 @@
-"""paper-incremental: CPU of incremental updates against copying the cluster, 1,000 nodes.
+"""paper-incremental: CPU of incremental updates against copying the cluster, with 1,000 nodes.
 
-The paper's incremental snapshot saves half of the CPU of a cycle; the figures are those of
-`manage.py bench incremental`, several times over.
+The paper's incremental snapshot halves a cycle's CPU. The figures come from several runs of
+`manage.py bench incremental`.
 """
 
 from argparse import ArgumentParser
@@ -16,7 +16,8 @@ from metrics.experiments.study import Progress, Runner, Study, StudyError
 
 QUICK_REPEATS = 2
 BASELINE = "copying"
-# Of each way, CPU of a cycle and of taking in what changed: the names of the bench's figures.
+# For each variant, the CPU of a cycle and of taking in changes, by the names in the bench's
+# figures.
 SIDES = {
     BASELINE: {"cycle_us": "copying_cycle_us", "update_us": "deepcopy_us"},
     "incremental": {"cycle_us": "cycle_us", "update_us": "deltas_100_us"},
@@ -29,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: dict[str, Any], progress: Progress, _: Runner) -> dict[str, Any]:
-    """Measure one after the other, alone in this process: CPU is what is measured."""
+    """Take the measurements one by one, alone in this process, because they measure CPU."""
     repeats = QUICK_REPEATS if options["quick"] else options["repeats"]
     if repeats < 1:
         raise StudyError(f"--repeats must be at least 1, not {repeats}")
@@ -72,7 +73,7 @@ def _by_repeat(found: list[dict[str, float]], keys: dict[str, str]) -> dict[int,
 
 
 def lines(document: dict[str, Any]) -> Iterator[str]:
-    """The means with half of their 95 % intervals."""
+    """Yield the means with half of their 95 % intervals."""
     for key, value in document["figures"].items():
         half = document["half"][key]
         yield f"{key:24} {value:12,.4g}" + ("" if half is None else f" ± {half:,.3g}")

@@ -1,11 +1,10 @@
 """paper-inference: E-Spread against spread and E-Binpack on the inference clusters i7, i2, a10.
 
-Besides GAR and GFR by cluster size: whole free nodes left for large inference, and how far the
-replicas of a service stand apart (replicas on one node and in one leaf, mean over services of two
-replicas and more and over time; fewer is safer). E-Spread runs with consolidation, and also
-without; `moves_a_day` counts replicas that were moved. `gfr_floor` and `gfr_foresight`
-(foresight.py) say what the demand allows whatever the policy. `i2, shared` lets 44 % of the pods
-ask for a part of a GPU.
+In addition to GAR and GFR by cluster size: wholly free nodes left for large inference, and how far
+apart the replicas of a service are (replicas on one node and in one leaf, mean over time and over
+services with at least two replicas; fewer is safer). E-Spread runs with and without consolidation;
+`moves_a_day` counts moved replicas. `gfr_floor` and `gfr_foresight` (foresight.py) say what the
+demand allows under any policy. In `i2, shared` 44 % of the pods ask for a fraction of a GPU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from scheduling.simulator.nodes import engine_nodes, sized
 from scheduling.simulator.workload import DAY
 
 LOOK_S = 3600.0
-# By name: the strategy, and whether replicas are moved together (consolidation).
+# By name: the strategy, and whether replicas are consolidated.
 VARIANTS = {
     "spread": ("spread", False),
     "e-spread": ("e-spread", True),
@@ -36,7 +35,7 @@ SCENARIOS = {
 
 
 class _Apart(Watching):
-    """Looks once an hour at how the replicas of each service stand."""
+    """Records once an hour how the replicas of each service are spread."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -71,7 +70,7 @@ class _Apart(Watching):
 
 
 def services(task: Task) -> Figures:
-    """One inference cluster under one policy."""
+    """Run one inference cluster under one policy."""
     name, sharing = task.more["cluster"], task.more["sharing"]
     cluster = inference.CLUSTERS[name]
     nodes = inference.zoned(engine_nodes(sized(f"{cluster.nodes}x8")))
@@ -87,7 +86,7 @@ def services(task: Task) -> Figures:
         arrivals,
         simulation_type=_Apart,
         tenants=tenants,
-        # Services are not limited by quota: the demand never exceeds the cluster.
+        # Quota does not limit services: the demand never exceeds the cluster.
         quotas=quotas,
     )
     marks = foresight.marks(arrivals, cluster.nodes, hours=task.hours, warm_up_h=task.warm_up_h)
@@ -132,7 +131,7 @@ def _free_nodes(name: str, summary: Mapping[str, Figures]) -> Bar:
     free, spread = (summary[s]["idle_nodes_mean"] for s in ("e-spread", "spread"))
     if free is None or spread is None:
         return Bar(f"{name}: whole free nodes under E-Spread", free, "≥ 1.5 × spread's, some", None)
-    # Spread may leave no whole node at all: then any number of them is more.
+    # Spread may leave no wholly free node; then any number is more.
     return Bar(
         f"{name}: whole free nodes under E-Spread, {spread:.3g} under spread",
         free,
