@@ -1,8 +1,8 @@
 """A real kube-apiserver and etcd on loopback, for the contract suite and for benches.
 
-Built once from the Go modules pinned in tests/kube/apiserver/go.mod into a cache outside the
-tree (`~/.cache/kant/apiserver/<versions>`), or taken from the folder KUBEBUILDER_ASSETS.
-The flags follow Kubernetes' own envtest: no kubelet, no controllers, static tokens, RBAC on.
+They are built once from the Go modules pinned in tests/kube/apiserver/go.mod into a cache outside
+the tree (`~/.cache/kant/apiserver/<versions>`), or taken from the folder KUBEBUILDER_ASSETS. The
+flags follow Kubernetes' own envtest: no kubelet, no controllers, static tokens, RBAC on.
 """
 
 import contextlib
@@ -31,17 +31,17 @@ PROGRAMS = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
 }
-# Kubernetes' own controllers that tests need, in a program of the module's own.
+# The Kubernetes controllers that tests need, in a program of the module's own.
 CONTROLLERS = "controllers"
 SCHEDULER = "kube-scheduler"
 # Helm's engine, in a program of the module's own.
 HELM = "helm"
 READY_WITHIN_S = 180.0
 TELL_EVERY_S = 15.0
-# Below those that Linux (from 32768) and macOS (from 49152) give to whoever asks for any.
+# Below the ephemeral ports of Linux (from 32768) and macOS (from 49152).
 _OWN_PORTS = range(10_000, 32_768)
 
-# token, user, uid, groups: an administrator, Kant's service account, and one without any right.
+# token: user, uid, groups; an administrator, Kant's service account, and one without any rights.
 TOKENS = {
     "admin": ("admin", "system:masters"),
     "kant": (
@@ -53,14 +53,14 @@ TOKENS = {
 
 
 class ServerUnavailable(RuntimeError):
-    """The programs cannot be had here; the text says what to install."""
+    """The programs are not available here; the text says what to install."""
 
 
 # --- programs -------------------------------------------------------------------------------------
 def programs(*, build: bool = True) -> dict[str, Path]:
-    """Paths of etcd and kube-apiserver, built first where they are missing and `build` is set.
+    """Return the paths of etcd and kube-apiserver; build missing ones first if `build` is set.
 
-    Processes that ask at the same time wait for one build. Raises ServerUnavailable.
+    Concurrent processes wait for a single build. Raises ServerUnavailable.
     """
     assets = os.environ.get("KUBEBUILDER_ASSETS", "")
     if assets:
@@ -88,20 +88,20 @@ def programs(*, build: bool = True) -> dict[str, Path]:
 
 
 def controllers(*, build: bool = True) -> Path:
-    """Path of the controllers of Kubernetes, built first where they are missing and `build` is set.
-    Raises ServerUnavailable."""
+    """Return the path of the Kubernetes controllers; build them first if missing and `build` is
+    set. Raises ServerUnavailable."""
     return _own(CONTROLLERS, "the controllers of Kubernetes that tests need", build=build)
 
 
 def helm(*, build: bool = True) -> Path:
-    """Path of the program that renders charts by Helm's engine, built first where it is missing and
-    `build` is set. Raises ServerUnavailable."""
+    """Return the path of the program that renders charts with Helm's engine; build it first if
+    missing and `build` is set. Raises ServerUnavailable."""
     return _own(HELM, "Helm's engine", build=build)
 
 
 def _own(name: str, said: str, *, build: bool) -> Path:
     source = MODULE_DIR / name / "main.go"
-    # Named by its source: an older one in the cache is not taken for it.
+    # The name contains a digest of its source, so that an outdated one in the cache is not used.
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     path = _cache_dir() / f"{name}-{digest}"
     if not path.exists() and not build:
@@ -115,7 +115,7 @@ def _own(name: str, said: str, *, build: bool) -> Path:
 
 
 def scheduler(*, build: bool = True) -> Path:
-    """Path of kube-scheduler, built first where it is missing and `build` is set. Raises
+    """Return the path of kube-scheduler; build it first if missing and `build` is set. Raises
     ServerUnavailable."""
     path = _cache_dir() / SCHEDULER
     if not path.exists() and not build:
@@ -155,7 +155,7 @@ def _build(name: str, path: Path) -> None:
     version = _version("k8s.io/kubernetes")
     major, minor = version.removeprefix("v").split(".")[:2]
     stamp = "-X k8s.io/component-base/version.git"
-    # Without its version the server says v0.0.0, and clients and feature gates misbehave.
+    # Without this, the server reports v0.0.0, and clients and feature gates misbehave.
     flags = f"-s -w {stamp}Version={version} {stamp}Major={major} {stamp}Minor={minor}"
     unfinished = path.with_suffix(".unfinished")
     print(f"Building {name} (once; minutes) ...", file=sys.stderr, flush=True)
@@ -167,7 +167,7 @@ def _build(name: str, path: Path) -> None:
         cwd=MODULE_DIR,
         env={**os.environ, "CGO_ENABLED": "0"},
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,  # -v: a line for each package
+        stderr=subprocess.PIPE,  # -v: one line per package
         text=True,
     )
     said = _follow(building, name)
@@ -177,7 +177,7 @@ def _build(name: str, path: Path) -> None:
 
 
 def _follow(building: subprocess.Popen[str], name: str) -> str:
-    """Tell how far it is until it ends; all that it said."""
+    """Report progress until the build ends; return all its output."""
     assert building.stderr is not None
     begun = told = time.monotonic()
     lines: list[str] = []
@@ -195,9 +195,8 @@ def _follow(building: subprocess.Popen[str], name: str) -> str:
 class ApiServer:
     """etcd + kube-apiserver on free ports, with all files in `folder`. A context manager.
 
-    Both end with this process, however it ends (where the system offers that: Linux). Its programs
-    have to be there (`programs`): a build takes minutes, which no test has. Raises
-    ServerUnavailable.
+    On Linux both end with this process, however it ends. The programs must already exist
+    (`programs`), because a build takes minutes, longer than a test may. Raises ServerUnavailable.
     """
 
     def __init__(self, folder: Path, *, flags: tuple[str, ...] = ()) -> None:
@@ -218,7 +217,7 @@ class ApiServer:
         self.stop()
 
     def start(self) -> None:
-        """Start both and wait until they are ready; on failure nothing is left running."""
+        """Start both and wait until they are ready; on failure nothing keeps running."""
         self._write_tokens()
         try:
             self._spawn("etcd", self._etcd_arguments())
@@ -228,7 +227,7 @@ class ApiServer:
             raise
 
     def freeze_etcd(self, *, frozen: bool) -> None:
-        """Let etcd stand still, or go on: the API server answers nothing that needs it."""
+        """Freeze or thaw etcd; while frozen, the API server answers nothing that needs it."""
         self._running["etcd"].send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def start_apiserver(self) -> None:
@@ -236,12 +235,12 @@ class ApiServer:
         self._wait_ready()
 
     def stop_apiserver(self) -> None:
-        """End the API server alone, without a farewell; etcd keeps the objects."""
+        """Kill only the API server, without a clean shutdown; etcd keeps the objects."""
         _end(self._running.pop("kube-apiserver"), signal.SIGKILL)
 
     def start_controllers(self, *flags: str) -> None:
-        """Start the controllers of Kubernetes, as an administrator; they end with the server.
-        Raises ServerUnavailable."""
+        """Start the Kubernetes controllers as an administrator; they end with the server. Raises
+        ServerUnavailable."""
         self._programs = {**self._programs, CONTROLLERS: controllers(build=False)}
         self._spawn(CONTROLLERS, [f"--kubeconfig={self.kubeconfig('admin')}", *flags])
 
@@ -251,7 +250,7 @@ class ApiServer:
             _end(self._running.pop(CONTROLLERS), signal.SIGKILL)
 
     def start_scheduler(self, *flags: str) -> int:
-        """Start kube-scheduler, as an administrator whom no limit of requests holds up; its process
+        """Start kube-scheduler as an administrator without request limits, and return its process
         id. It ends with the server. Raises ServerUnavailable."""
         self._programs = {**self._programs, SCHEDULER: scheduler()}
         path = self.folder / "scheduler.json"
@@ -271,7 +270,7 @@ class ApiServer:
             _end(self._running.pop(name), signal.SIGTERM)
 
     def access(self, user: str = "kant") -> dict[str, str]:
-        """A `Cluster.access` for one of TOKENS."""
+        """Return a `Cluster.access` for one of TOKENS."""
         return {
             "server": self.url,
             "token_file": str(self.folder / f"{user}.token"),
@@ -279,7 +278,7 @@ class ApiServer:
         }
 
     def kubeconfig(self, user: str = "kant") -> Path:
-        """A kubeconfig for one of TOKENS."""
+        """Write a kubeconfig for one of TOKENS."""
         path = self.folder / f"{user}.kubeconfig"
         cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
         document = {
@@ -294,13 +293,14 @@ class ApiServer:
         return path
 
     def request(self, method: str, path: str, body: Any = None, user: str = "admin") -> Any:
-        """One call; the decoded JSON reply. Raises urllib.error.HTTPError."""
+        """Make one call; return the decoded JSON reply. Raises urllib.error.HTTPError."""
         with self._asked(method, path, body, user, timeout_s=10.0) as reply:
             text = reply.read()
         return json.loads(text) if text.startswith(b"{") else text
 
     def stream(self, path: str, user: str = "admin") -> Iterator[bytes]:
-        """The lines of a watch, as they come, to its end or the server's. Raises as `request`."""
+        """Yield the lines of a watch as they come, until it or the server ends. Raises as
+        `request`."""
         return iter(self._asked("GET", path, None, user, timeout_s=None))
 
     # --- pieces -------------------------------------------------------------------------------
@@ -308,8 +308,8 @@ class ApiServer:
     def _asked(self, method: str, path: str, body: Any, user: str, timeout_s: float | None) -> Any:
         request = urllib.request.Request(
             self.url + path,
-            # As others write JSON: the server keeps spaces in what is opaque to it, and sees a
-            # change there when anybody writes the object without.
+            # Compact JSON, as other clients write: the server keeps spaces inside opaque parts, and
+            # would see a change as soon as anybody else writes the object.
             data=json.dumps(body, separators=(",", ":")).encode() if body is not None else None,
             headers={"Authorization": f"Bearer {user}-token", "Content-Type": "application/json"},
             method=method,
@@ -358,7 +358,8 @@ class ApiServer:
             f"--service-account-issuer={self.url}",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
-            # No controllers run here that would make service accounts or lift the first taint.
+            # No controllers run here that would create service accounts or remove the initial
+            # taint.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             "--event-ttl=10m",
             *self._flags,
@@ -397,10 +398,10 @@ class ApiServer:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody uses now, nor gets by chance before their servers, which
-    start for seconds, have them. Raises ServerUnavailable."""
+    """Return unused ports on loopback that no other program is likely to get before their servers,
+    which take seconds to start, have bound them. Raises ServerUnavailable."""
     found: list[int] = []
-    # Not `random`, which a program may seed: two at once would choose the same.
+    # Not `random`, which a program may seed: two at once would choose the same ports.
     for port in secrets.SystemRandom().sample(_OWN_PORTS, len(_OWN_PORTS)):
         if len(found) == count:
             break
@@ -419,7 +420,7 @@ def die_with_parent() -> Callable[[], None] | None:
     """For Popen's preexec_fn: the kernel kills the child when its parent dies (prctl(2))."""
     if sys.platform != "linux":
         return None
-    prctl = ctypes.CDLL(None).prctl  # looked up before the fork, where little may be done
+    prctl = ctypes.CDLL(None).prctl  # before the fork, because little is allowed after it
     pdeathsig = 1
 
     def ask() -> None:

@@ -1,7 +1,7 @@
-"""What a client without any scheduler reaches: create and bind, many in flight.
+"""What a client without any scheduler achieves: create and bind, many in flight.
 
-The yardstick of `manage.py bench binds`: the same calls on the same server as Kant makes, with
-no queue, no decisions, no records and no watch.
+The yardstick of `manage.py bench binds`: it makes the same calls to the same server as Kant, with
+no queue, decisions, records or watch.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ IN_FLIGHT = 32
 
 
 class BarePod(NamedTuple):
-    """A pod to create (its manifest names it) and the node to bind it to."""
+    """A pod to create (its name is in the manifest), and the node to bind it to."""
 
     manifest: Mapping[str, Any]
     node: str
@@ -36,14 +36,14 @@ class BareRate(NamedTuple):
 
 
 def create_and_bind(access: Mapping[str, Any], pods: Sequence[BarePod]) -> BareRate:
-    """Create and bind all pods, 32 in flight; raises RuntimeError at the first other answer
-    than 201. `access` is a `Cluster.access`; the namespaces must exist."""
+    """Create and bind all pods, 32 in flight; raise RuntimeError at the first answer other than
+    201. `access` is a `Cluster.access`; the namespaces must exist."""
     with asyncio.Runner(loop_factory=DoorLoop) as runner:
         return runner.run(_run(access, pods))
 
 
 def create(access: Mapping[str, Any], manifests: Sequence[Mapping[str, Any]]) -> None:
-    """Create all pods, 32 in flight, in their order; raises as `create_and_bind`."""
+    """Create all pods in order, 32 in flight; raise as `create_and_bind`."""
     with asyncio.Runner(loop_factory=DoorLoop) as runner:
         runner.run(_in_flight(access, manifests, _create))
 
@@ -57,7 +57,7 @@ async def _run(access: Mapping[str, Any], pods: Sequence[BarePod]) -> BareRate:
 
 
 async def _in_flight(access: Mapping[str, Any], pods: Sequence[T], call: Call[T]) -> float:
-    """Seconds until all calls are answered."""
+    """Return the seconds until all calls are answered."""
     endpoint = load_endpoint(access)
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     if authorization := endpoint.authorization():

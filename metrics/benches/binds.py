@@ -45,8 +45,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(
     server: str, against: str | None = None, nodes: int = NODES, pods: int = PODS
 ) -> dict[str, Any]:
-    """4,000 one-GPU jobs on 500 nodes: pods/s of Kant, of a bare client, and their ratio; CPU and
-    statements to the database of Kant's scheduler a pod."""
+    """Create and bind 4,000 one-GPU jobs on 500 nodes.
+
+    Returns pods/s of Kant, of a bare client, and their ratio; and per pod, the CPU and database
+    statements of Kant's scheduler.
+    """
     if against is not None:
         if server == "embedded":
             raise RuntimeError(f"{against} needs --server kube-apiserver")
@@ -56,7 +59,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="kant-bench-") as name:
         folder = Path(name)
         with stage.own_database(folder):
-            # Each side gets a fresh server: neither works beside what the other has left.
+            # Each side gets a fresh server, unaffected by what the other has left.
             with _server(server, folder / "bare") as access:
                 bare = _bare(access)
             with _server(server, folder / "kant") as access:
@@ -73,8 +76,8 @@ def run(
 
 
 def _compared(nodes: int, pods: int) -> dict[str, Any]:
-    """Medians of rounds in which both take turns, so that a busy machine slows both; and how soon a
-    pod that comes alone is bound."""
+    """Return medians over rounds in which both take turns, so that other load slows both; and how
+    soon a pod that arrives alone is bound."""
     programs()
     kant, other = list[NativeKant](), list[Native]()
     with tempfile.TemporaryDirectory(prefix="kant-bench-") as name, Postgres() as postgres:
@@ -151,7 +154,7 @@ def _bare(access: dict[str, str]) -> float:
 
 
 def _kant(access: dict[str, str]) -> tuple[float, dict[str, Any]]:
-    """(pods/s from a full queue to all bound, figures of the scheduler's process)."""
+    """Return (pods/s from a full queue to all bound, figures of the scheduler's process)."""
     cluster = Cluster.objects.create(name="bench", access=access)
     ClusterPolicy.objects.create(cluster=cluster)
     tenant = Tenant.objects.create(name="bench")
@@ -170,7 +173,8 @@ def _kant(access: dict[str, str]) -> tuple[float, dict[str, Any]]:
 
 
 def _fill_queue(cluster: Cluster, tenant: Tenant) -> None:
-    """All jobs in one transaction, as if they had waited; rows as `submit_job` writes them."""
+    """Create all jobs in one transaction, as if they had waited; with the rows that `submit_job`
+    writes."""
     now = timezone.now()
     jobs = [
         Job(

@@ -1,9 +1,9 @@
 """`manage.py bench cycle`: a whole scheduling cycle against a naive one, and its growth.
 
 The naive scheduler keeps plain objects and scans all nodes for every pod, as schedulers do that
-score each task by itself; it is spared the jobs for which too few GPUs are free at all. Growth
-with the queue is measured on a full cluster, where the same few jobs end before each cycle, so
-that only the number of waiting jobs differs.
+score each task by itself. It skips jobs for which too few GPUs are free in total. Growth with the
+queue is measured on a full cluster where the same few jobs end before each cycle, so only the
+number of waiting jobs differs.
 """
 
 import time
@@ -21,7 +21,7 @@ ENDING = 100  # running jobs that end before each busy cycle
 
 
 def naive_cycle(nodes: list[NaiveNode], jobs: list[JobRequest]) -> int:
-    """Highest priority and oldest first, gangs whole or not at all; returns the jobs started."""
+    """Start jobs by priority and age, gangs as a whole or not at all; return how many started."""
     started = 0
     free = sum(node.free for node in nodes if node.facts.schedulable)
     for job in sorted(jobs, key=lambda j: (-j.priority, j.submitted_at, j.gpu_milli, j.id)):
@@ -47,7 +47,7 @@ def naive_cycle(nodes: list[NaiveNode], jobs: list[JobRequest]) -> int:
 
 
 def full_cycle(state: SchedulerState, jobs: list[JobRequest]) -> tuple[float, int]:
-    """CPU seconds of the cycle in which all jobs arrive, and how many it started."""
+    """Return the CPU seconds of the cycle in which all jobs arrive, and how many it started."""
     facts = [d.JobSubmitted(job) for job in jobs]
     begin = time.process_time()
     result = run_cycle(state, facts, NOW)
@@ -59,7 +59,8 @@ def emptied(state: SchedulerState, jobs: list[JobRequest]) -> None:
 
 
 def busy_cycle(state: SchedulerState, ended: list[str], now: float) -> float:
-    """CPU seconds of a cycle in which so many running jobs have ended and a full queue waits."""
+    """Return the CPU seconds of a cycle in which these running jobs have ended and a full queue
+    waits."""
     begin = time.process_time()
     run_cycle(state, [d.JobEnded(job_id) for job_id in ended], now)
     return time.process_time() - begin
@@ -73,7 +74,7 @@ def idle_cycle(state: SchedulerState) -> float:
 
 
 def with_queue(state: SchedulerState, count: int) -> list[float]:
-    """Busy cycles on a full cluster with `count` jobs waiting, the same jobs ending each time."""
+    """Time busy cycles on a full cluster with `count` waiting jobs; as many jobs end each time."""
     run_cycle(state, [d.JobSubmitted(job) for job in fillers()], NOW)
     run_cycle(state, [d.JobSubmitted(job) for job in waiting(count)], NOW)
     holders = [job_id for job_id in state.running if job_id.startswith("job-")]
@@ -85,7 +86,7 @@ def with_queue(state: SchedulerState, count: int) -> list[float]:
 
 
 def run() -> dict[str, float]:
-    """Figures named in the bars, plus the milliseconds behind them."""
+    """Return the figures named in the bars, plus the milliseconds behind them."""
     fixture = cluster(NODES)
     state = loaded(fixture)
     few = waiting(JOBS)
@@ -93,7 +94,7 @@ def run() -> dict[str, float]:
     started = naive_started = 0
     naive = 0.0
     for turn in range(2 * REPEATS):
-        if turn == REPEATS:  # in the middle: a shared machine is faster at one time than at another
+        if turn == REPEATS:  # in the middle: the speed of a shared machine varies over time
             begin = time.process_time()
             naive_started = naive_cycle(fixture.naive, few)
             naive = time.process_time() - begin

@@ -1,4 +1,4 @@
-"""`manage.py bench decision`: one small pod found, taken and released, against a naive scan."""
+"""`manage.py bench decision`: placing and releasing one small pod, against a naive scan."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -26,8 +26,8 @@ TURNS = 9
 
 
 def place_and_release(fixture: Fixture, job: JobRequest, strategy: str) -> None:
-    """The whole way of one decision: count what it asks for, as of every job that comes, shape,
-    find, devices, NICs, book, commit, release."""
+    """Make one whole decision: count what the job asks for, as for every new job, then shape, find,
+    devices, NICs, book, commit, release."""
     fixture.state.asks(job.pod_sets)
     statement = Statement(fixture.state)
     if isinstance(place_job(statement, job, strategy=strategy), PlacementFailure):
@@ -39,7 +39,7 @@ def place_and_release(fixture: Fixture, job: JobRequest, strategy: str) -> None:
 POD = PodSetSpec("pods", 1, 1, gpu_models=("H800",), cpu_milli=4_000, memory_mib=8_000)
 
 
-# Pods that say something of others, of which there is one on every hundredth node.
+# Pods with rules about others; every hundredth node has one.
 EVERY = 100
 RULES = {
     "apart": PodRules(("group",), apart=(Apart("group", "host"),)),
@@ -48,7 +48,7 @@ RULES = {
 
 
 def _with_rules(rules: PodRules) -> float:
-    """Seconds of a decision about such a pod on the large cluster."""
+    """Return the seconds of a decision about such a pod on the large cluster."""
     fixture = cluster(LARGE)
     _speak(fixture, rules)
     job = JobRequest("bench", "tenant", 0.0, (replace(POD, rules=rules),))
@@ -58,7 +58,7 @@ def _with_rules(rules: PodRules) -> float:
 
 
 def _speak(fixture: Fixture, rules: PodRules) -> None:
-    """Pods on some nodes are of the groups of these rules."""
+    """Put pods of these rules' groups on some nodes."""
     for number, node in enumerate(filter(None, list(fixture.state.facts))):
         labels = {**node.labels, "host": node.name, "rack": node.topology[0]}
         fixture.state.upsert_node(replace(node, labels=labels))
@@ -68,8 +68,8 @@ def _speak(fixture: Fixture, rules: PodRules) -> None:
 
 
 def _of_no_concern() -> float:
-    """What a pod without rules costs where rules speak of others, against where there are none: the
-    median of turns."""
+    """Return the cost of a pod without rules on a cluster where others have rules, relative to one
+    without any; the median over turns."""
     job = JobRequest("bench", "tenant", 0.0, (POD,))
     without, beside = cluster(LARGE), cluster(LARGE)
     _speak(beside, RULES["apart"])
@@ -84,7 +84,7 @@ def _of_no_concern() -> float:
 
 
 def _of_rules() -> dict[str, float]:
-    """What pods pay for rules about other pods: their own, and those of others."""
+    """Measure the cost of rules between pods: for pods with rules, and for pods next to them."""
     figures = {f"rules_{name}_us": _with_rules(rules) * 1e6 for name, rules in RULES.items()}
     return figures | {"rules_of_others": _of_no_concern()}
 
@@ -94,8 +94,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(rules: bool) -> dict[str, float]:
-    """Figures named in the bars: ratios inside this process, plus the microseconds behind them.
-    `rules`: only those of rules between pods."""
+    """Return the figures named in the bars: ratios inside this process, plus the microseconds
+    behind them. `rules`: only those of rules between pods."""
     figures = _of_rules()
     if rules:
         return figures

@@ -1,7 +1,7 @@
 """`manage.py bench dry_run`: what a dry run of a submission costs, on 12,500 nodes.
 
-2,000 jobs run and 1,000 wait. Measured is the whole answer, of a clock: by a state that is made of
-the rows, and by the state that a process keeps current meanwhile, which forecasts beside.
+2,000 jobs run and 1,000 wait. Measures the wall-clock time of a whole answer, from a state built
+from the rows, and from a state that another process keeps current while it also computes forecasts.
 """
 
 import tempfile
@@ -21,7 +21,7 @@ DOCUMENT = {"name": "new", "tenant": "one", "gpu_type": MODEL, "gpus": 8, "repli
 
 
 def run() -> dict[str, float]:
-    """Seconds of a clock: the median, and the worst of twenty."""
+    """Return wall-clock seconds: the median, and the 95th percentile of twenty."""
     with tempfile.TemporaryDirectory() as folder, own_database(Path(folder)):
         ops = User.objects.create(username="bench", is_operator=True)
         fill()

@@ -1,8 +1,8 @@
-"""`manage.py bench explain`: the reasons of 10,000 waiting jobs anew, against the first time.
+"""`manage.py bench explain`: the reasons of 10,000 waiting jobs again, against the first time.
 
-The cluster is full, so the first cycle starts little and its cost is that of deciding. Then a
-job ends, all that was found out is forgotten, and a cycle tells every waiting job its reason with
-the numbers of now, as a scheduler does that takes over.
+The cluster is full, so the first cycle starts little and its cost is that of deciding. Then a job
+ends, all remembered findings are dropped, and a cycle gives every waiting job its reason with
+current numbers, as a scheduler does after a takeover.
 """
 
 import time
@@ -17,7 +17,7 @@ NODES, JOBS, REPEATS = 12_500, 10_000, 5
 
 
 def run() -> dict[str, float]:
-    """Figures named in the bars, plus the milliseconds behind them."""
+    """Return the figures named in the bars, plus the milliseconds behind them."""
     state = loaded(cluster(NODES))
     running = fillers()[:5_000]
     run_cycle(state, [d.JobSubmitted(job) for job in running], NOW)

@@ -17,7 +17,8 @@ def gang_of(nodes: int, name: str = "bench") -> JobRequest:
 
 
 def fail(fixture: Fixture, job: JobRequest) -> None:
-    """A gang that cannot be placed, planned from nothing: the memory of shapes is emptied."""
+    """Plan a gang that cannot be placed, from scratch: the memory of infeasible shapes is
+    cleared."""
     fixture.state.infeasible.clear()
     if not isinstance(
         place_job(Statement(fixture.state), job, strategy="e-binpack"), PlacementFailure
@@ -26,7 +27,7 @@ def fail(fixture: Fixture, job: JobRequest) -> None:
 
 
 def singles(fixture: Fixture, jobs: list[JobRequest]) -> None:
-    """So many single whole-node decisions, all held at once, then released."""
+    """Make single whole-node decisions, all held at once, then release them."""
     for job in jobs:
         statement = Statement(fixture.state)
         if isinstance(place_job(statement, job, strategy="e-binpack"), PlacementFailure):
@@ -37,7 +38,7 @@ def singles(fixture: Fixture, jobs: list[JobRequest]) -> None:
 
 
 def run() -> dict[str, float]:
-    """Figures named in the bars, plus the microseconds behind them."""
+    """Return the figures named in the bars, plus the microseconds behind them."""
     large, small = cluster(LARGE), cluster(SMALL)
     alone = [gang_of(1, f"single-{i}") for i in range(WIDE)]
     wide = seconds(partial(place_and_release, large, gang_of(WIDE), "e-binpack"), rounds=3)

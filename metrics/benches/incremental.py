@@ -15,10 +15,10 @@ EVENTS, DECISIONS = 100, 20
 
 
 def run() -> dict[str, float]:
-    """Figures named in the bars.
+    """Return the figures named in the bars.
 
-    `cycle_cpu_ratio`: a cycle that applies 100 events (50 pods end, 50 start elsewhere) and
-    decides 20 pods; incremental, against one that deep-copies the object model and scans it.
+    `cycle_cpu_ratio`: a cycle that applies 100 events (50 pods end, 50 start elsewhere) and decides
+    20 pods; incremental, relative to one that deep-copies the object model and scans it.
     """
     fixture = cluster(NODES)
     events = ended_and_booked(fixture)
@@ -43,7 +43,7 @@ def run() -> dict[str, float]:
 
 
 def ended_and_booked(fixture: Fixture) -> list[tuple[JobRequest, PodPlacement]]:
-    """50 running pods; each event pair ends one and books it again."""
+    """Return 50 running pods; each pair of events ends one and books it again."""
     step = max(len(fixture.jobs) // (EVENTS // 2), 1)
     jobs = fixture.jobs[::step][: EVENTS // 2]
     return [(job, fixture.state.placements_of(job.id)[0]) for job in jobs]
@@ -72,7 +72,7 @@ def copying_cycle(
     events: list[tuple[JobRequest, PodPlacement]],
     asked: list[JobRequest],
 ) -> None:
-    """The same events on the live objects, then a private copy for the decisions of the cycle."""
+    """Apply the same events to the live objects, then decide on a private copy."""
     by_name = {node.name: node for node in live}
     for job, p in events:
         give_back(by_name[p.node], job)
@@ -88,7 +88,8 @@ def copying_cycle(
 
 
 def index_megabytes(fixture: Fixture) -> float:
-    """Memory of the free-capacity index, layout included, measured while it is built."""
+    """Return the memory of the free-capacity index, including its layout, measured while it is
+    built."""
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     index = index_of(fixture.state)

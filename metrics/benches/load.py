@@ -1,4 +1,4 @@
-"""How long a scheduler takes to list and index a large cluster, and what memory it needs."""
+"""How long a scheduler takes to list and index a large cluster, and how much memory it needs."""
 
 import tempfile
 import time
@@ -16,7 +16,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(fleet: str) -> dict[str, Any]:
-    """From the scheduler's start until it leads, has indexed every node and written its row."""
+    """Measure from the scheduler's start until it leads, has indexed every node and written its
+    row."""
     with tempfile.TemporaryDirectory(prefix="kant-bench-") as name:
         folder = Path(name)
         cluster = ClusterProcess(fleet, folder / "cluster")

@@ -1,9 +1,9 @@
 """The yardstick of the placement benches: plain objects and full scans, and the cluster itself.
 
-The cluster is as production clusters are when placement matters: about 90 % of the GPUs
-allocated; 82 % of the nodes full, 15.5 % partly used, 2.5 % idle, 0.5 % out of service, one in
-ten partly used nodes out of CPU. The same nodes and pods are given to Kant and to the naive
-scheduler. Deterministic: the generator is seeded.
+The cluster is like production clusters where placement matters: about 90 % of the GPUs allocated;
+82 % of the nodes full, 15.5 % partly used, 2.5 % idle, 0.5 % out of service; one in ten partly used
+nodes out of CPU. Kant and the naive scheduler get the same nodes and pods. Deterministic: the
+generator is seeded.
 """
 
 import random
@@ -39,10 +39,10 @@ class NaiveDevice:
 
 @dataclass
 class NaiveNode:
-    """A node with what is left on it, as schedulers keep it that copy it every cycle.
+    """A node with its free resources, in the form of schedulers that copy it every cycle.
 
-    `free`, the number of wholly free GPUs, is kept too, so that the scan is no slower than it
-    has to be.
+    `free`, the number of wholly free GPUs, is kept too, so that the scan is no slower than
+    necessary.
     """
 
     name: str
@@ -79,7 +79,7 @@ def naive_find(nodes: list[NaiveNode], pod_set: PodSetSpec) -> NaiveNode | None:
 
 @dataclass(frozen=True)
 class Fixture:
-    """One cluster three times over: for Kant, for the naive scheduler, and as plain facts."""
+    """One cluster in three forms: for Kant, for the naive scheduler, and as plain facts."""
 
     state: ClusterState
     naive: list[NaiveNode]
@@ -89,10 +89,10 @@ class Fixture:
 def cluster(
     size: int, *, classes: int = 1, zone_share: float = 0.0, shares: bool = False
 ) -> Fixture:
-    """`size` nodes of 8 GPUs, filled as described above.
+    """Return `size` nodes of 8 GPUs, filled as described above.
 
-    `classes`: so many kinds of nodes by label and taint; `zone_share`: part of each leaf row in
-    the inference zone; `shares`: single GPUs of the partly used nodes are held by fractions.
+    `classes`: number of kinds of nodes, by label and taint; `zone_share`: the part of each leaf row
+    in the inference zone; `shares`: fractions hold single GPUs of the partly used nodes.
     """
     rng = random.Random(size)
     state = ClusterState()
@@ -132,7 +132,7 @@ def _fill(
     rng: random.Random,
     shares: bool,
 ) -> None:
-    """Pods of one node: full (mostly by one whole-node pod), partly used, or idle."""
+    """Add the pods of one node: full (mostly one whole-node pod), partly used, or idle."""
     draw = rng.random()
     if draw >= 0.975:
         return
@@ -178,7 +178,8 @@ def give_back(node: NaiveNode, job: JobRequest) -> None:
 
 
 def seconds(work: Callable[[], object], *, rounds: int = 1, repeats: int = 7) -> float:
-    """CPU seconds of one call: the median of `repeats` timings of `rounds` calls each."""
+    """Return the CPU seconds of one call: the median of `repeats` timings of `rounds` calls
+    each."""
     timings = []
     for _ in range(repeats):
         begin = time.process_time()

@@ -1,12 +1,13 @@
 """`manage.py bench preemption`: planning victims for a 16-node gang, and a plan that just misses.
 
-Growth: full clusters of low-priority jobs in which the gang has to make room for itself. Miss and
-hit: 500 nodes of one-GPU jobs, all but ten nodes holding one that may not be preempted; the gang
-asks for the ten nodes, or one of those holds such a job too, so that it misses by one GPU. A
-small job that fits must start in the same cycle. Blocked: cycles of a full cluster in which a job
-has ended while 1,000 jobs wait that may take from nobody, over the same without preemption.
-In vain: such cycles on 12,500 nodes while 16 gangs wait for which enough could be taken by count,
-and no choice of victims makes room: every node keeps a GPU, half a leaf its CPU.
+- Growth: full clusters of low-priority jobs in which the gang has to make room for itself.
+- Miss and hit: 500 nodes of one-GPU jobs; all but ten nodes hold a non-preemptible one. The gang
+  asks for the ten nodes; for a miss, one of them holds such a job too, so it lacks one GPU. A small
+  job that fits must start in the same cycle.
+- Blocked: cycles of a full cluster in which a job has ended while 1,000 jobs wait that may preempt
+  nobody, relative to the same without preemption.
+- In vain: such cycles on 12,500 nodes while 16 gangs wait. By count enough could be taken for them,
+  but no choice of victims makes room: every node keeps a GPU, half of each leaf its CPU.
 """
 
 import time
@@ -48,7 +49,8 @@ def single(name: str, *, preemptible: bool = True) -> JobRequest:
 
 
 def plan_seconds(state: SchedulerState, job: JobRequest, *, possible: bool) -> float:
-    """CPU seconds of the cycle that plans for the job; afterwards everybody is back."""
+    """Return the CPU seconds of the cycle that plans for the job; afterwards all victims are
+    restored."""
     begin = time.process_time()
     result = run_cycle(state, [d.JobSubmitted(job)], NOW)
     spent = time.process_time() - begin
@@ -61,7 +63,7 @@ def plan_seconds(state: SchedulerState, job: JobRequest, *, possible: bool) -> f
 
 
 def planning(size: int) -> float:
-    """Median seconds to plan for 16 nodes on a full cluster of `size` nodes."""
+    """Return the median seconds to plan for 16 nodes on a full cluster of `size` nodes."""
     state = loaded(cluster(size), policy=POLICY)
     fill = [replace(job, id=f"fill-{i}") for i, job in enumerate([gang(1, "")] * (size // 20))]
     run_cycle(state, [d.JobSubmitted(replace(job, priority=0)) for job in fill], 1.0)
@@ -71,7 +73,8 @@ def planning(size: int) -> float:
 
 
 def nearly(missing: bool) -> SchedulerState:
-    """500 full nodes of which the last ten, or nine, can be emptied; one GPU more is free."""
+    """Return 500 full nodes, of which the last ten, or nine, can be emptied; one more GPU is
+    free."""
     devices = tuple(Device(i) for i in range(GPUS))
     facts: list[d.Delta] = [
         d.TenantsChanged(
@@ -96,7 +99,8 @@ def nearly(missing: bool) -> SchedulerState:
 
 
 def blocked_seconds(kinds: tuple[PreemptionKind, ...]) -> float:
-    """Median seconds of a cycle in which one job has ended and nobody may take from anybody."""
+    """Return the median seconds of a cycle in which one job has ended and nobody may preempt
+    anybody."""
     state = loaded(cluster(SMALL), policy=replace(POLICY, preemption=kinds))
     fill = [replace(gang(1, f"fill-{i}"), priority=0) for i in range(SMALL)]
     run_cycle(state, [d.JobSubmitted(job) for job in fill], 1.0)
@@ -113,8 +117,8 @@ def blocked_seconds(kinds: tuple[PreemptionKind, ...]) -> float:
 
 
 def in_vain_seconds(kinds: tuple[PreemptionKind, ...]) -> float:
-    """Median seconds of a cycle in which one job has ended, another starts in its place, and gangs
-    wait for which no choice of victims makes room."""
+    """Return the median seconds of a cycle in which one job has ended, another starts in its place,
+    and gangs wait for which no choice of victims makes room."""
     devices = tuple(Device(i) for i in range(GPUS))
     quotas = tuple(QuotaSpec(name, MODEL, LARGE * GPUS * 1_000) for name in TENANTS)
     facts: list[d.Delta] = [d.TenantsChanged(tuple(TenantSpec(name) for name in TENANTS), quotas)]
@@ -124,7 +128,7 @@ def in_vain_seconds(kinds: tuple[PreemptionKind, ...]) -> float:
         node = Node(f"node-{n:05d}", MODEL, devices, topology=leaf, cpu_milli=128_000)
         facts.append(d.NodeChanged(node))
         for i, part in enumerate(parts):
-            # Of every other node the job that stays holds nearly all CPU.
+            # On every other node the remaining job holds nearly all CPU.
             cpu = 100_000 if i == 0 and n % 2 else 8_000
             pods = PodSetSpec("pods", 1, len(part), (MODEL,), cpu_milli=cpu)
             job = JobRequest(f"run-{n}-{i}", TENANTS[1 + i], 0.0, (pods,), preemptible=i > 0)
@@ -146,7 +150,7 @@ def in_vain_seconds(kinds: tuple[PreemptionKind, ...]) -> float:
 
 
 def hopeless() -> Iterator[JobRequest]:
-    """Gangs of whole nodes, of one leaf, and of more CPU than is left beside who stays."""
+    """Yield gangs of whole nodes, of one leaf, and of more CPU than remains next to non-victims."""
     for i in range(IN_VAIN):
         pods = (
             PodSetSpec("pods", 16 + i, GPUS, (MODEL,)),
@@ -157,7 +161,7 @@ def hopeless() -> Iterator[JobRequest]:
 
 
 def one_gpu_starts_beside(state: SchedulerState) -> None:
-    """A job that fits does not wait behind a preemption that misses."""
+    """Check that a job that fits does not wait behind a preemption that misses."""
     facts = [d.JobSubmitted(gang(10, "large")), d.JobSubmitted(single("small"))]
     result = run_cycle(state, facts, NOW)
     if [start.job_id for start in result.started] != ["small"]:
@@ -165,7 +169,7 @@ def one_gpu_starts_beside(state: SchedulerState) -> None:
 
 
 def run() -> dict[str, float]:
-    """Figures named in the bars."""
+    """Return the figures named in the bars."""
     small, large = planning(SMALL), planning(LARGE)
     hit_state, miss_state = nearly(missing=False), nearly(missing=True)
     hit = median(

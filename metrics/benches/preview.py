@@ -1,8 +1,8 @@
 """`manage.py bench preview`: what a change of two quotas would do, on 12,500 nodes.
 
-2,000 jobs run and 1,000 wait, of two tenants; GPUs move from one to the other. Measured is the
-whole answer, of a clock: how long whoever asks waits, where a process keeps the state, and where it
-is made of rows.
+2,000 jobs of two tenants run and 1,000 wait; GPUs move from one tenant to the other. Measures the
+wall-clock time of a whole answer, with a process that keeps the state, and from a state built from
+the rows.
 """
 
 import os
@@ -38,8 +38,8 @@ MOVED = 800_000  # milli-GPU
 
 
 def run() -> dict[str, float]:
-    """Seconds of a clock, CPU seconds of who asks, and what was told. `again_s`: of who asks next
-    while nothing has changed."""
+    """Return wall-clock seconds, the caller's CPU seconds, and the predicted numbers. `again_s`:
+    for the next question while nothing has changed."""
     with tempfile.TemporaryDirectory() as folder, own_database(Path(folder)):
         ops = User.objects.create(username="bench", is_operator=True)
         fill()
@@ -84,7 +84,7 @@ def _ahead(told: Effects) -> float:
 
 
 class Nothing:
-    """Is answered by whoever keeps the state."""
+    """A question that the process which keeps the state answers at once."""
 
     def answer(self, _kept: object) -> bool:
         return True
@@ -92,11 +92,11 @@ class Nothing:
 
 @contextmanager
 def keeper() -> Iterator[float]:
-    """A process that keeps the state of the one cluster; how long it took until it did."""
+    """Run a process that keeps the state of the only cluster; yield the seconds until it does."""
     connection.close()
     for each in connections.all():
         if hasattr(each, "close_pool"):
-            each.close_pool()  # or both processes would talk through the connections in it
+            each.close_pool()  # otherwise both processes would share its connections
     one = get_context("fork").Process(target=_keep, args=[os.getpid()], daemon=True)
     one.start()
     assert one.pid is not None
@@ -104,9 +104,9 @@ def keeper() -> Iterator[float]:
         yield _is_kept(Cluster.objects.get().pk)
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(one.pid, signal.SIGKILL)  # with what it has begun
+            os.killpg(one.pid, signal.SIGKILL)  # including its children
         one.join()
-        Forecasting.objects.update(alive_at=None)  # or the next one would wait until it is silent
+        Forecasting.objects.update(alive_at=None)  # or the next keeper would wait
 
 
 def _keep(parent: int) -> None:
@@ -139,10 +139,10 @@ def fill() -> None:
         for i in range(NODES)
     )  # fmt: skip
     tenants = [Tenant.objects.create(name=name) for name in TENANTS]
-    sizes = [6 + (at % 4 == 0) for at in range(RUNNING + WAITING)]  # those that run fill the nodes
+    sizes = [6 + (at % 4 == 0) for at in range(RUNNING + WAITING)]  # running ones fill the nodes
     first = [0, *accumulate(sizes)]
     owners = [tenants[at % 3 == 0] for at in range(RUNNING + WAITING)]
-    for tenant in tenants:  # what it holds, so that nothing is to be decided without the change
+    for tenant in tenants:  # what it holds, so that without the change there is nothing to decide
         held = sum(sizes[at] for at in range(RUNNING) if owners[at] is tenant)
         Quota.objects.create(tenant=tenant, gpu_type=model, guaranteed_milli=1000 * GPUS * held)
     jobs = [

@@ -1,4 +1,4 @@
-"""The programs of a production shape: found, started, killed, frozen, ended."""
+"""The programs of a production setup: find, start, kill, freeze, end."""
 
 import os
 import pwd
@@ -14,11 +14,11 @@ END_WITHIN_S = 10.0
 
 
 class ProgramMissing(RuntimeError):
-    """A program that is needed is not installed; the text says what installs it."""
+    """A required program is not installed; the text says what installs it."""
 
 
 def postgres_program(name: str) -> str:
-    """The path of `initdb` or `postgres`, of the newest version. Raises ProgramMissing."""
+    """Return the path of `initdb` or `postgres`, of the newest version. Raises ProgramMissing."""
     versions = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
     by_version = sorted(versions, key=lambda path: float(path.parts[-3]))
     found = str(by_version[-1]) if by_version else shutil.which(name)
@@ -28,8 +28,8 @@ def postgres_program(name: str) -> str:
 
 
 def make_postgres(folder: Path) -> None:
-    """The data of an empty PostgreSQL, in an empty folder that the user who runs it gets. Raises
-    ProgramMissing, and RuntimeError where they cannot be made."""
+    """Create the data of an empty PostgreSQL in an empty folder, which is given to the user that
+    runs it. Raises ProgramMissing, and RuntimeError if that fails."""
     initdb, account = postgres_program("initdb"), account_of_postgres()
     if account:
         shutil.chown(folder, account)
@@ -47,15 +47,15 @@ def make_postgres(folder: Path) -> None:
 
 
 def postgres_command(folder: Path, port: int, *settings: str) -> list[str]:
-    """What serves the data of `make_postgres` on loopback, as `account_of_postgres`; `settings`:
-    name=value. Raises ProgramMissing."""
+    """Return the command that serves the data of `make_postgres` on loopback, to run as
+    `account_of_postgres`; `settings`: name=value. Raises ProgramMissing."""
     server = [postgres_program("postgres"), "-D", str(folder / "data"), "-p", str(port)]
     local = ("listen_addresses=127.0.0.1", f"unix_socket_directories={folder}")
     return [*server, *(part for one in (*local, *settings) for part in ("-c", one))]
 
 
 def redis_program() -> str:
-    """The path of redis-server. Raises ProgramMissing."""
+    """Return the path of redis-server. Raises ProgramMissing."""
     found = shutil.which("redis-server")
     if found is None:
         raise ProgramMissing("Redis is not installed: apt-get install redis-server")
@@ -63,7 +63,7 @@ def redis_program() -> str:
 
 
 def account_of_postgres() -> str:
-    """The user that runs PostgreSQL, which refuses root; "" = whoever runs this process."""
+    """Return the user to run PostgreSQL, which refuses root; "" = the user of this process."""
     if os.getuid() != 0:
         return ""
     try:
@@ -74,7 +74,7 @@ def account_of_postgres() -> str:
 
 
 class Program:
-    """A program in a process group of its own, so that signals reach all its processes.
+    """A program in its own process group, so that signals reach all its processes.
 
     Start it from the main thread: it ends with the thread that started it, however that ends.
     """
@@ -99,7 +99,7 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """0 = it was never started."""
+        """The process id; 0 = never started."""
         return self._process.pid if self._process else 0
 
     @property
@@ -107,7 +107,7 @@ class Program:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it unless it runs. Raises OSError."""
+        """Start it unless it is running. Raises OSError."""
         if self.running:
             return
         account = pwd.getpwnam(self._user) if self._user else None
@@ -127,16 +127,16 @@ class Program:
             )
 
     def send(self, number: int) -> None:
-        """To all its processes; nothing where it has ended."""
+        """Send a signal to all its processes; do nothing if it has ended."""
         if self.running:
             os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, as when its machine dies."""
+        """Send SIGKILL, as if its machine died."""
         self.end(signal.SIGKILL)
 
     def end(self, number: int = signal.SIGTERM) -> None:
-        """By a signal; by SIGKILL where that is not enough within seconds."""
+        """End it with a signal; with SIGKILL if that takes longer than END_WITHIN_S."""
         self.send(number)
         if self._process is not None:
             try:
@@ -146,14 +146,14 @@ class Program:
                 self._process.wait()
 
     def freeze(self) -> None:
-        """It keeps its connections and says nothing any more."""
+        """Stop it: it keeps its connections but no longer answers."""
         self.send(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self.send(signal.SIGCONT)
 
     def said(self, lines: int = 20) -> str:
-        """The end of what it wrote."""
+        """Return the end of its output."""
         if not self._log.exists():
             return ""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])

@@ -1,7 +1,7 @@
-"""`manage.py bench queue_hold`: a queue of 10,000 waiting jobs is held and released.
+"""`manage.py bench queue_hold`: hold and release a queue of 10,000 waiting jobs.
 
-CPU of the cycle that takes it in, beside that of a cycle in which the queue of another tenant is
-held, which has no jobs: so much more costs what happens to the jobs, each of which is told.
+Compares the CPU of the cycle that takes this in with that of a cycle in which another tenant's
+queue without jobs is held. The difference is the cost of reporting it to every job.
 """
 
 import gc
@@ -19,7 +19,7 @@ NODES, JOBS, REPEATS = 1_000, 10_000, 9
 
 
 def run() -> dict[str, float]:
-    """Medians in milliseconds, and both over the cycle without jobs."""
+    """Return medians in milliseconds, and hold and release relative to the cycle without jobs."""
     mine, other = TENANTS[:2]
     jobs = [replace(job, tenant=mine, queue="night") for job in waiting(JOBS)]
     state = loaded(cluster(NODES), jobs=[*fillers()[:5_000], *jobs])

@@ -18,7 +18,8 @@ SIZES = ((1, 40), (2, 10), (4, 10), (8, 20), (16, 6), (32, 5), (64, 4), (128, 2)
 
 
 def waiting(count: int, seed: int = 1) -> list[JobRequest]:
-    """`count` jobs of 1 … 2,048 GPUs from eight tenants; one shape mix whatever the count."""
+    """Return `count` jobs of 1 … 2,048 GPUs from eight tenants, with the same mix of shapes for any
+    count."""
     rng = random.Random(seed)
     sizes = rng.choices([s for s, _ in SIZES], [w for _, w in SIZES], k=count)
     return [
@@ -34,7 +35,7 @@ def waiting(count: int, seed: int = 1) -> list[JobRequest]:
 
 
 def fillers() -> list[JobRequest]:
-    """More one-GPU jobs than any stage has free GPUs, before all others."""
+    """Return more one-GPU jobs than any stage has free GPUs, ordered before all other jobs."""
     return [
         JobRequest(f"filler-{i}", TENANTS[0], 0.0, (gang_of(1),), priority=10)
         for i in range(15_000)

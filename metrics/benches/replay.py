@@ -1,4 +1,4 @@
-"""How long a replay of some days on 8,000 GPUs takes, what memory it needs, how large it is."""
+"""How long a replay of days on 8,000 GPUs takes, its memory, and the size of its result."""
 
 import json
 import math
@@ -47,7 +47,7 @@ from scheduling.simulator.run import RunOutcome
 from tenants.models import GpuType, Quota, Tenant, User
 
 DAYS = 2
-ROWS = 2000  # written at once
+ROWS = 2000  # per INSERT
 SAMPLE = timedelta(minutes=10)
 
 
@@ -56,11 +56,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(days: int) -> dict[str, Any]:
-    """A period of the calibrated workload is simulated and written as if it had happened; then the
-    process that the worker starts carries out a replay of it, under backfill.
+    """Simulate a period of the calibrated workload, write it as if it had happened, and run the
+    process that the worker would start to replay it under backfill.
 
-    `seconds` of that process from its start to its end, `cpu_seconds` and `peak_mb` of it,
-    `result_kb` of the document that it writes.
+    Returns the `seconds` of that process from start to end, its `cpu_seconds` and `peak_mb`, and
+    `result_kb`, the size of the document that it writes.
     """
     with tempfile.TemporaryDirectory(prefix="kant-bench-") as name, stage.own_database(Path(name)):
         cluster, until = Cluster.objects.create(name="bench"), timezone.now()
@@ -94,7 +94,7 @@ def run(days: int) -> dict[str, Any]:
 
 # --- the period -----------------------------------------------------------------------------------
 class _Recorded(Simulation):
-    """Keeps where each job was placed; under its policy no job is placed twice."""
+    """Records where each job was placed; under its policy no job is placed twice."""
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
@@ -106,7 +106,7 @@ class _Recorded(Simulation):
 
 
 def write_period(cluster: Cluster, since: datetime, days: int) -> int:
-    """Write the rows of so many days of a fleet of 1,000 nodes; returns the number of jobs."""
+    """Write the rows of this many days of a fleet of 1,000 nodes; return the number of jobs."""
     nodes = engine_nodes(fleet_of(f"{NODES}x8"))
     gpus, model = sum(len(node.devices) for node in nodes), nodes[0].gpu_model
     tenants, quotas = workload.tenants_of(gpus, model)
@@ -142,7 +142,7 @@ def write_period(cluster: Cluster, since: datetime, days: int) -> int:
     writer, columns = _Writer(cluster, rows, since), outcome.observer.jobs
     for i, job_id in enumerate(columns.ids):
         writer.add(
-            requests[job_id.rstrip("+")],  # submitted again because it failed
+            requests[job_id.rstrip("+")],  # resubmitted because it failed
             STATE_NAMES[columns.state[i]],
             (columns.submitted[i], columns.started[i], columns.ended[i]),
             simulated.places.get(job_id, ()),
@@ -194,7 +194,7 @@ def _write_samples(cluster: Cluster, outcome: RunOutcome, since: datetime) -> No
 
 
 class _Writer:
-    """Rows of jobs with all that Kant writes of a job that starts once; many at once."""
+    """Writes, in bulk, all rows that Kant writes for jobs that start once."""
 
     def __init__(self, cluster: Cluster, tenants: dict[str, Tenant], since: datetime) -> None:
         self._cluster, self._tenants, self._since = cluster, tenants, since
@@ -214,8 +214,8 @@ class _Writer:
         times: tuple[float, float, float],
         places: tuple[PodPlacement, ...],
     ) -> None:
-        """`times`: submitted, started, ended, in seconds of the period; NaN = not yet. `places`:
-        none of a job that has not started."""
+        """Add a job. `times`: submitted, started, ended, in seconds of the period; NaN = not yet.
+        `places`: empty for a job that has not started."""
         submitted = self._since + timedelta(seconds=times[0])
         started, ended = map(self._at, times[1:])
         self._number += 1
@@ -278,7 +278,7 @@ class _Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is not written yet."""
+        """Write the pending rows."""
         with transaction.atomic():
             Job.objects.bulk_create(self._jobs, ROWS)
             PodSet.objects.bulk_create(self._sets, ROWS)

@@ -1,11 +1,12 @@
 """A scheduler on its own, for benches and crash tests.
 
-Run as a module it leads the one active cluster of the database that the settings name, or some of
-its shards, as the Celery worker does, woken by news of the cluster and by looking at the database,
-which it does each so many seconds as its argument says.
-It ends when its standard input does (also when its parent was killed) and then prints one JSON line
-with its peak memory, the CPU it took since it led, in seconds, and the statements that it sent to
-the database meanwhile.
+Run as a module, it leads the only active cluster in the database of the settings, or some of its
+shards, like the Celery worker does. News of the cluster wake it; in addition it checks the database
+every so many seconds, given as its argument.
+
+It ends when its standard input is closed (also when its parent was killed). Then it prints one JSON
+line with its peak memory and, since it began to lead, its CPU seconds and the statements that it
+sent to the database.
 """
 
 import json
@@ -23,7 +24,7 @@ import django
 def main(look_s: float) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
     django.setup()
-    # Django has to be set up before its models can be imported.
+    # Models can be imported only after Django is set up.
     from django.db import connection
 
     from scheduling.models import Cluster
@@ -52,7 +53,7 @@ def main(look_s: float) -> None:
 
 
 class Statements:
-    """Counts what a connection is asked to execute; one that is prepared for many rows once."""
+    """Counts the statements executed on a connection; an executemany counts once."""
 
     def __init__(self) -> None:
         self.count = 0

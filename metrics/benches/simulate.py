@@ -1,7 +1,7 @@
-"""`manage.py bench simulate`: a month of a large cluster in the simulator, metrics recorded.
+"""`manage.py bench simulate`: a month of a large cluster in the simulator, with metrics recorded.
 
-The naive engine decides the same arrivals as schedulers do that keep no index: at each event it
-copies its cluster, takes the waiting jobs in order, and scans every node for every pod.
+The naive engine decides the same arrivals like schedulers without an index: at each event it copies
+its cluster, takes the waiting jobs in order, and scans every node for every pod.
 """
 
 import copy
@@ -27,11 +27,11 @@ HOURS, SEED = 720.0, 1
 NODES, LARGE = 1_000, 12_500
 DEFAULT = "best-effort-fifo+e-binpack"
 NAIVE_JOBS = 20  # of the same month, for the naive engine
-BUDGET_S = 18.0  # of one run; a month that is not over by then is cut and its time extrapolated
+BUDGET_S = 18.0  # per run; an unfinished month is cut there and its time extrapolated
 
 
 class Month(NamedTuple):
-    """A run with its summary. `share` of the month was simulated before the budget was spent."""
+    """A run with its summary. `share` of the month was simulated within the budget."""
 
     wall_s: float
     cpu_s: float
@@ -41,15 +41,16 @@ class Month(NamedTuple):
 
 
 def run() -> dict[str, float]:
-    """Figures named in the bars.
+    """Return the figures named in the bars.
 
-    `seconds`: a month on 8,000 GPUs by E-Binpack in the default order (best-effort FIFO), with
-    generation of the workload and summary; `cpu_seconds` the same in CPU time, `seconds_backfill`
-    under backfill with reservations. Where `month_share` is below 1 the run was cut there and the
-    time is extrapolated in proportion: a lower bound, because the queue still grows. `peak_mb` of
-    the process until then. `seconds_100k_gpus`: as many jobs on 100,000 GPUs.
-    `naive_cpu_over_kant`: CPU time of the naive engine, which is interpreted, over that of Kant's,
-    both on the first arrivals of the month. `compiled`: 1 where Kant's is machine code.
+    `seconds`: a month on 8,000 GPUs with E-Binpack in the default order (best-effort FIFO),
+    including the generation of the workload and the summary; `cpu_seconds`: the same in CPU time;
+    `seconds_backfill`: under backfill with reservations. If `month_share` is below 1, the run was
+    cut there and the time is extrapolated linearly; this is a lower bound, because the queue still
+    grows. `peak_mb`: of the process up to then. `seconds_100k_gpus`: the same number of jobs on
+    100,000 GPUs. `naive_cpu_over_kant`: CPU time of the naive engine, which is interpreted, over
+    that of Kant's, both on the first arrivals of the month. `compiled`: 1 if Kant's engine is
+    machine code.
     """
     nodes = engine_nodes(fleet_of(f"{NODES}x8"))
     base = month(nodes, workload.Variant(), DEFAULT)
@@ -84,7 +85,7 @@ def arrivals_of(nodes: Sequence[Node], variant: workload.Variant) -> Iterator[Ar
 def month(
     nodes: tuple[Node, ...], variant: workload.Variant, policy: str, budget_s: float = BUDGET_S
 ) -> Month:
-    """As much of a month as the budget allows."""
+    """Simulate as much of a month as the budget allows."""
     gpus = sum(len(n.devices) for n in nodes)
     tenants, quotas = workload.tenants_of(gpus, nodes[0].gpu_model)
     with simulation.no_collection():
@@ -105,7 +106,7 @@ def month(
 
 
 def kant_seconds(nodes: tuple[Node, ...], arrivals: list[Arrival]) -> float:
-    """CPU seconds until the last arrival, the first look at all nodes included."""
+    """Return the CPU seconds until the last arrival, including the first pass over all nodes."""
     gpus = sum(len(n.devices) for n in nodes)
     tenants, quotas = workload.tenants_of(gpus, nodes[0].gpu_model)
     simulated = Simulation(
@@ -122,7 +123,8 @@ def kant_seconds(nodes: tuple[Node, ...], arrivals: list[Arrival]) -> float:
 
 
 def naive_seconds(nodes: Sequence[Node], arrivals: list[Arrival]) -> float:
-    """CPU seconds of the naive engine on the same arrivals, and on the ends of what it starts."""
+    """Return the CPU seconds of the naive engine on the same arrivals, and the ends of what it
+    starts."""
     live = {
         n.name: NaiveNode(
             n.name,
@@ -155,7 +157,7 @@ def naive_cycle(
     ends: list[tuple[float, str, JobRequest, tuple[PodPlacement, ...]]],
     now: float,
 ) -> None:
-    """Start what fits, highest priority and longest wait first, on a copy of the cluster."""
+    """Start what fits on a copy of the cluster, by priority, then by waiting time."""
     snapshot = list(copy.deepcopy(live).values())
     waiting.sort(key=lambda a: (-a.job.priority, a.submitted_at))
     for arrival in tuple(waiting):
@@ -170,7 +172,7 @@ def naive_cycle(
 
 
 def naive_place(snapshot: list[NaiveNode], job: JobRequest) -> tuple[PodPlacement, ...] | None:
-    """All pods of a job on the copy, or none."""
+    """Place all pods of a job on the copy, or none."""
     taken: list[tuple[NaiveNode, PodPlacement]] = []
     for number, pod_set in enumerate(job.pod_sets):
         for ordinal in range(pod_set.count):

@@ -1,4 +1,4 @@
-"""What benches need around Kant: a database of their own, servers, nodes, a scheduler process."""
+"""What benches need around Kant: a separate database, servers, nodes, a scheduler process."""
 
 import json
 import os
@@ -24,11 +24,11 @@ MODEL = "NVIDIA-H100-80GB-HBM3"
 
 @contextmanager
 def own_database(folder: Path) -> Iterator[None]:
-    """An empty SQLite database in `folder`, for this process and for those it starts."""
+    """Use an empty SQLite database in `folder`, in this process and those it starts."""
     if connection.vendor != "sqlite":
         raise RuntimeError("benches use a SQLite database of their own; unset DATABASE_URL")
     name = connection.settings_dict["NAME"]
-    # Put aside rather than closed: a database in memory would be gone with its last connection.
+    # Set aside rather than closed: an in-memory database would vanish with its last connection.
     link, connection.connection = connection.connection, None
     connection.settings_dict["NAME"] = folder / "kant.sqlite3"
     try:
@@ -43,9 +43,9 @@ def own_database(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def environment(folder: Path, database: str = "") -> Iterator[None]:
-    """What this process, and those that are started meanwhile, find: access to clusters in the
-    folder, and those the folder as their own, and the URL of their database, "" = that of the
-    folder."""
+    """Set the environment of this process and of those started inside: clusters' access files are
+    in the folder, child processes use it as their own, and `database` is their URL ("" = the
+    database in the folder)."""
     new = {"KANT_VAR_DIR": str(folder), "KANT_ACCESS_DIRS": str(folder), "DATABASE_URL": database}
     new["REDIS_URL"] = ""
     kept = {name: os.environ.get(name) for name in new}
@@ -63,8 +63,8 @@ def environment(folder: Path, database: str = "") -> Iterator[None]:
 
 
 def run_python(*arguments: str, env: Mapping[str, str] | None = None) -> str:
-    """What a run of this Python says, in this environment or another. Raises RuntimeError where it
-    fails."""
+    """Run this Python and return its output, with the given environment or this one. Raises
+    RuntimeError if it fails."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=settings.BASE_DIR,
@@ -80,8 +80,8 @@ def run_python(*arguments: str, env: Mapping[str, str] | None = None) -> str:
 
 @contextmanager
 def scheduler(look_s: float = 0.1) -> Iterator[dict[str, Any]]:
-    """A scheduler process that leads; the yielded dict gets its figures when it has ended.
-    `look_s`: how often it looks at the database where no news of the cluster wakes it."""
+    """Run a scheduler process that leads; the yielded dict gets its figures when it has ended.
+    `look_s`: how often it checks the database when no news of the cluster wakes it."""
     process = subprocess.Popen(
         [sys.executable, "-m", "metrics.benches.scheduler_process", str(look_s)],
         stdin=subprocess.PIPE,
@@ -107,7 +107,7 @@ def scheduler(look_s: float = 0.1) -> Iterator[dict[str, Any]]:
 
 
 def node_names(access: dict[str, str], namespace: str) -> list[str]:
-    """The cluster's nodes, by name; sees to the namespace on the way."""
+    """Return the names of the cluster's nodes; also creates the namespace."""
     gateway = Gateway(access, namespace=namespace, label_map={})
     gateway.start()
     try:
@@ -118,7 +118,7 @@ def node_names(access: dict[str, str], namespace: str) -> list[str]:
 
 
 def inventory(path: Path, nodes: int, *, per_leaf: int = 8) -> Path:
-    """An inventory file of equal nodes for the embedded cluster."""
+    """Write an inventory file of equal nodes for the embedded cluster."""
     pool = {
         "name": "h100",
         "count": nodes,
@@ -137,7 +137,7 @@ def inventory(path: Path, nodes: int, *, per_leaf: int = 8) -> Path:
 
 
 def create_nodes(call: Callable[..., Any], nodes: int) -> None:
-    """Ready GPU nodes on an API server that has no kubelets."""
+    """Create ready GPU nodes on an API server without kubelets."""
     for i in range(nodes):
         leaf = f"leaf-{i // 8}"
         labels = {

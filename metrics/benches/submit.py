@@ -28,8 +28,8 @@ POLL_S = 0.01
 
 
 def run() -> dict[str, Any]:
-    """Jobs one after another, by a client that waits for each: seconds from the request's start
-    until Kant says when it was bound."""
+    """Submit jobs one by one and wait for each: seconds from the start of the request until the
+    time at which Kant says that the job was bound."""
     with tempfile.TemporaryDirectory(prefix="kant-bench-") as name:
         folder = Path(name)
         with stage.own_database(folder), _kant() as url:
@@ -48,7 +48,7 @@ def run() -> dict[str, Any]:
 
 @contextmanager
 def _kant() -> Iterator[str]:
-    """`manage.py serve` on a free port; yields its address."""
+    """Run `manage.py serve` on a free port; yield its address."""
     manage = Path(__file__).resolve().parents[2] / "manage.py"
     process = subprocess.Popen(
         [sys.executable, str(manage), "serve", "--port", "0"],

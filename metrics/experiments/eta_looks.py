@@ -95,7 +95,7 @@ def certain(seconds: float) -> Likely:
 
 
 def spread(seconds: Sequence[float]) -> Likely:
-    """Return a uniform distribution over these; a job that has outlived all of them ends soon."""
+    """Return a uniform distribution over these; the tail for jobs that outlived them all."""
     values = np.sort(np.array(seconds, dtype=np.float64))
     return Likely(
         values, np.cumsum(np.full(len(values), 1 / len(values))), 1e-9, 1.0, Basis.RUNS, "known"

@@ -1,1 +1,1 @@
-"""Pods that others make, beside kube-scheduler. Part of `manage.py bench binds --against`."""
+"""Pods created by others, against kube-scheduler. Part of `manage.py bench binds --against`."""

@@ -1,4 +1,4 @@
-"""A PostgreSQL for one bench, which counts the statements that it is sent and the CPU it takes."""
+"""A PostgreSQL server for one bench that counts its statements and its CPU."""
 
 import os
 import shutil
@@ -13,14 +13,15 @@ from metrics.benches.apiserver import free_ports
 from metrics.benches.programs import Program, account_of_postgres, make_postgres, postgres_command
 
 UP_WITHIN_S = 60.0
-# What the bench asks itself is not counted.
+# The bench's own queries are not counted.
 UNCOUNTED = "-c pg_stat_statements.track=none"
-# What PostgreSQL asks itself for each row that names another one.
+# What PostgreSQL itself runs for each row that refers to another one.
 FOREIGN_KEY = "SELECT % FROM ONLY % FOR KEY SHARE OF x"
 
 
 class Postgres:
-    """With the defaults of PostgreSQL. A context manager; raises ProgramMissing, RuntimeError."""
+    """A server with PostgreSQL's defaults. A context manager; raises ProgramMissing,
+    RuntimeError."""
 
     def __init__(self) -> None:
         self._data = Path(tempfile.mkdtemp(prefix="kant-bench-postgres-"))
@@ -55,22 +56,23 @@ class Postgres:
         return f"postgres://kant@127.0.0.1:{self._port}/{database}"
 
     def rows(self, query: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """What a statement returns; [] where it returns nothing. Raises psycopg.Error."""
+        """Return the rows of a statement; [] if it returns none. Raises psycopg.Error."""
         with psycopg.connect(self.url(database), autocommit=True, options=UNCOUNTED) as connection:
             asked = connection.execute(query)
             return asked.fetchall() if asked.description else []
 
     def statements(self, database: str) -> int:
-        """That were sent to a database so far, begins and commits among them."""
+        """Return the number of statements sent to a database so far, including begins and
+        commits."""
         counted = "SELECT COALESCE(SUM(calls), 0)::bigint FROM pg_stat_statements s"
         named = f"JOIN pg_database d ON d.oid = s.dbid WHERE d.datname = '{database}'"
         return int(self.rows(f"{counted} {named} AND query NOT LIKE '{FOREIGN_KEY}'")[0][0])
 
     def cpu_s(self) -> float:
-        """CPU of the server and all its processes so far, in seconds."""
+        """Return the CPU of the server and all its processes so far, in seconds."""
         told = map(_stat, Path("/proc").glob("[0-9]*/stat"))
         mine = [of for of in told if of and self._server.pid in (of[0], of[1])]
-        # Of those that have ended the server tells.
+        # The server's own entry includes the processes that have ended.
         ticks = sum(sum(of[2:6]) if of[0] == self._server.pid else sum(of[2:4]) for of in mine)
         return ticks / os.sysconf("SC_CLK_TCK")
 
@@ -89,8 +91,8 @@ class Postgres:
 
 
 def _stat(path: Path) -> tuple[int, ...]:
-    """(process id, its parent, CPU of its own: user, system; of its children that have ended: user,
-    system), in ticks (proc(5)); () = it has ended."""
+    """Return (process id, its parent, its own user and system CPU, user and system CPU of its ended
+    children) in ticks (proc(5)); () = it has ended."""
     try:
         pid, _, fields = path.read_text().rpartition(")")
     except OSError:

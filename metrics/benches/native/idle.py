@@ -1,4 +1,4 @@
-"""How soon one pod that comes alone is bound by Kant, and by kube-scheduler, on one API server."""
+"""How soon Kant, and kube-scheduler, bind a pod that arrives alone, on one API server."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ from metrics.benches.native.pods import (
 )
 from scheduling.kube.translate.manifests import SCHEDULER_NAME
 
-PODS, EVERY_S = 40, 1.0  # of each scheduler
+PODS, EVERY_S = 40, 1.0  # per scheduler
 PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 BOUND_WITHIN_S = 30.0
 
@@ -38,8 +38,8 @@ class Idle(NamedTuple):
 
 
 def idle(folder: Path, nodes: int, postgres: Postgres) -> Idle:
-    """Both schedulers are at work beside each other, and get a pod of their own in turn: whatever
-    else the machine does slows both. Raises RuntimeError."""
+    """Measure both schedulers side by side, with pods for each in turn, so that other load on the
+    machine slows both. Raises RuntimeError."""
     name = folder.name.replace("-", "_")
     postgres.rows(f"CREATE DATABASE {name} TEMPLATE {MIGRATED}")
     with ApiServer(folder) as apiserver, stage.environment(folder, postgres.url(name)):
@@ -60,13 +60,13 @@ def idle(folder: Path, nodes: int, postgres: Postgres) -> Idle:
                     seconds.append(watch.bound_after(pod["metadata"]["name"]))
                     pause = EVERY_S / len(took) - (time.perf_counter() - began)
                     time.sleep(max(pause, 0.0))
-    # The first ones find caches empty and code not loaded.
+    # The first ones find empty caches and unloaded code.
     kant, other = (median(seconds[PODS // 10 :]) for seconds in took.values())
     return Idle(kant, other)
 
 
 class _PodWatch:
-    """Notes when each pod was there first, and when it had a node."""
+    """Records when each pod first appeared, and when it had a node."""
 
     def __init__(self, apiserver: ApiServer) -> None:
         self._changed = threading.Condition()
@@ -77,7 +77,8 @@ class _PodWatch:
         threading.Thread(target=self._read, args=(lines,), daemon=True).start()
 
     def bound_after(self, name: str) -> float:
-        """Seconds from its being there to its node; waits for that. Raises RuntimeError."""
+        """Return the seconds from the pod's appearance to its node, waiting for that. Raises
+        RuntimeError."""
         with self._changed:
             if not self._changed.wait_for(lambda: name in self._bound, BOUND_WITHIN_S):
                 raise RuntimeError(f"{name} was not bound in {BOUND_WITHIN_S:.0f} s")

@@ -1,7 +1,6 @@
-"""A tenant with quota, and the cluster whose pods it has, in the database of the settings.
+"""A tenant with quota, and the cluster with its pods, in the database of the settings.
 
-Run as a module with the `access` of the cluster in JSON, the namespace, the name of the tenant and
-its GPUs.
+Run as a module with the cluster's `access` in JSON, the namespace, the tenant's name and its GPUs.
 """
 
 import json
@@ -14,7 +13,7 @@ import django
 def main(access: str, namespace: str, tenant_name: str, gpus: str) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
     django.setup()
-    # Django has to be set up before its models can be imported.
+    # Models can be imported only after Django is set up.
     from metrics.benches.stage import MODEL
     from scheduling.models import Cluster, ClusterPolicy
     from tenants.models import GpuType, Quota, Tenant

@@ -1,7 +1,7 @@
-"""Pods that somebody else makes, and how fast a scheduler binds them: Kant, or kube-scheduler.
+"""Pods created by others, and how fast a scheduler binds them: Kant or kube-scheduler.
 
-Both find an API server of their own with the same nodes, and the same pods, which differ in
-`schedulerName` alone. Part of `manage.py bench binds --against kube-scheduler`.
+Each gets its own API server with the same nodes and the same pods, which differ only in
+`schedulerName`. Part of `manage.py bench binds --against kube-scheduler`.
 """
 
 import json
@@ -27,20 +27,20 @@ UNBOUND = "SELECT 1 FROM scheduling_job WHERE bound_at IS NULL LIMIT 1"
 BOUND = "SELECT extract(epoch FROM bound_at)::float8 FROM scheduling_job ORDER BY bound_at"
 POLL_S = 0.2
 GIVE_UP_S = 240.0
-SLOWEST_PER_S = 40  # pods; fewer are given up
+SLOWEST_PER_S = 40  # pods; the bench gives up below this rate
 
 
 class Native(NamedTuple):
-    """Pods bound a second from the first that is made to the last that is bound, and CPU of the
-    scheduler's process and its database in ms a pod."""
+    """Pods bound per second, from the first creation to the last binding; and CPU of the
+    scheduler's process and its database, in ms per pod."""
 
     pods_per_s: float
     cpu_ms: float
 
 
 class NativeKant(NamedTuple):
-    """The same of Kant; statements to its database a pod, the longest time without a binding over
-    the median time that a hundredth of the pods took, and its process's peak memory in MB."""
+    """The same for Kant; plus database statements per pod, the longest time without a binding over
+    the median time for 1 % of the pods, and the process's peak memory in MB."""
 
     pods_per_s: float
     cpu_ms: float
@@ -50,7 +50,7 @@ class NativeKant(NamedTuple):
 
 
 def by_kant(folder: Path, nodes: int, pods: int, postgres: Postgres) -> NativeKant:
-    """Kant's figures, with a database of this run."""
+    """Measure Kant, with a database of its own for this run."""
     name = folder.name.replace("-", "_")
     postgres.rows(f"CREATE DATABASE {name} TEMPLATE {MIGRATED}")
     with ApiServer(folder) as apiserver, stage.environment(folder, postgres.url(name)):
@@ -58,11 +58,11 @@ def by_kant(folder: Path, nodes: int, pods: int, postgres: Postgres) -> NativeKa
         access = json.dumps(apiserver.access("admin"))
         module = "metrics.benches.native.organisation"
         stage.run_python("-m", module, access, NAMESPACE, TENANT_NAME, str(pods))
-        # As often as by ticks of beat: what is new comes by the watch.
+        # As often as beat ticks; news arrives by the watch anyway.
         with stage.scheduler(settings.KANT_CYCLE_SECONDS) as figures:
             before = postgres.cpu_s(), postgres.statements(name)
             seconds = _bound(apiserver, SCHEDULER_NAME, pods)
-            # What has not been written yet is part of what a pod costs.
+            # What is not written yet is part of a pod's cost.
             wait_until(
                 lambda: not postgres.rows(UNBOUND, name), f"not all of {pods} pods are in rows"
             )
@@ -75,22 +75,22 @@ def by_kant(folder: Path, nodes: int, pods: int, postgres: Postgres) -> NativeKa
 
 
 def pause(bound: Sequence[float]) -> float:
-    """The longest time between two bindings over the median time in which a hundredth of the pods
-    was bound. `bound`: when each was, in seconds, ascending, at least two."""
+    """Return the longest time between two bindings over the median time in which 1 % of the pods
+    was bound. `bound`: times of the bindings in seconds, ascending, at least two."""
     step = max(1, len(bound) // 100)
     bins = [later - earlier for earlier, later in pairwise(bound[::step])]
     return max(later - earlier for earlier, later in pairwise(bound)) / median(bins)
 
 
 def migrated(postgres: Postgres, folder: Path) -> None:
-    """Make the database that those of all runs are copies of."""
+    """Create the database that is copied for each run."""
     postgres.rows(f"CREATE DATABASE {MIGRATED}")
     with stage.environment(folder, postgres.url(MIGRATED)):
         stage.run_python("manage.py", "migrate", "-v0")
 
 
 def by_kube_scheduler(folder: Path, nodes: int, pods: int) -> Native:
-    """kube-scheduler's figures, with its own defaults but for the limit of its requests."""
+    """Measure kube-scheduler with its defaults, except for its request limits."""
     with ApiServer(folder) as apiserver, stage.environment(folder):
         stage.create_nodes(apiserver.request, nodes)
         process = apiserver.start_scheduler()
@@ -101,7 +101,8 @@ def by_kube_scheduler(folder: Path, nodes: int, pods: int) -> Native:
 
 
 def _bound(apiserver: ApiServer, scheduler: str, pods: int) -> float:
-    """Seconds until all these pods, made while they are being bound, have their nodes."""
+    """Return the seconds until all these pods, which are bound while they are created, have
+    nodes."""
     began = time.perf_counter()
     create(apiserver.access("admin"), [one_gpu_pod(f"p-{n}", scheduler) for n in range(pods)])
     wait_until(
@@ -113,7 +114,8 @@ def _bound(apiserver: ApiServer, scheduler: str, pods: int) -> float:
 
 
 def bound_one(apiserver: ApiServer) -> bool:
-    """Whether a first pod, which is made where there is none, has its node: it is at work then."""
+    """Return whether a first pod has its node, creating one if needed: then the scheduler is
+    working."""
     found = apiserver.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
     if not found:
         pod = one_gpu_pod("first", "default-scheduler")
@@ -129,7 +131,7 @@ def _without_node(apiserver: ApiServer) -> bool:
 
 
 def wait_until(until: Callable[[], bool], otherwise: str, within_s: float = GIVE_UP_S) -> None:
-    """Raises RuntimeError."""
+    """Wait for a condition; raise RuntimeError with `otherwise` after `within_s` seconds."""
     deadline = time.perf_counter() + within_s
     while not until():
         if time.perf_counter() > deadline:
@@ -153,6 +155,6 @@ def one_gpu_pod(name: str, scheduler: str) -> dict[str, Any]:
 
 
 def _cpu_s(process: int) -> float:
-    """CPU that a process of this machine has taken so far (proc(5))."""
+    """Return the CPU seconds of a process on this machine so far (proc(5))."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

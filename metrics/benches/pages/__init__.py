@@ -1,10 +1,10 @@
 """`manage.py bench pages`: what a page costs with 200,000 jobs on 12,500 nodes.
 
-DATABASE_URL names an empty PostgreSQL database, which is filled once and asked again by every later
-run; without it a SQLite database is made and thrown away. Measured is each answer by itself: CPU
-seconds of this process, statements, blocks that PostgreSQL read, and bytes; and what it costs to
-ask again when nothing has changed. A dry run is asked of a process that keeps the state of the
-cluster, and as `dry_run_by_rows` while none does; what counts of it is the time by a clock.
+DATABASE_URL names an empty PostgreSQL database, which is filled once and used again by later runs;
+without it, a temporary SQLite database is created. Each answer is measured by itself: CPU seconds
+of this process, statements, blocks that PostgreSQL read, and bytes; and the cost of asking again
+when nothing has changed. A dry run is measured with a process that keeps the cluster's state and,
+as `dry_run_by_rows`, without one; there the wall-clock time counts.
 """
 
 import tempfile
@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(scale: float = 1.0, only: str | None = None) -> dict[str, Any]:
-    """{question: its figures}; see `ask.Figures`."""
+    """Return {question: its figures}; see `ask.Figures`."""
     if scale <= 0:
         raise RuntimeError(f"--scale {scale:g}: give a number above 0, e.g. 0.01")
     names = [only] if only else list(QUESTIONS)

@@ -1,4 +1,4 @@
-"""The questions of `bench pages`, and what an answer to one of them costs."""
+"""The questions of `bench pages`, and the cost of an answer."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +25,8 @@ HTMX = {"HX-Request": "true"}
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request: by whom, and whether by a live part of a page. `document`: what is posted."""
+    """A request: by which user, and whether by the live part of a page. `document`: the body to
+    post."""
 
     user: str
     path: str
@@ -37,7 +38,8 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one answer; blocks of 8 KiB that PostgreSQL looked at, None on SQLite."""
+    """Costs of one answer; blocks are the 8 KiB blocks that PostgreSQL looked at, None on
+    SQLite."""
 
     status: int
     cpu_s: float
@@ -75,8 +77,12 @@ QUESTIONS = (*WORK, *PAGES)
 
 
 def measured(name: str) -> dict[str, Any]:
-    """Of a page: `first`, as nobody has asked yet; `again`, medians of some while nothing changes;
-    and `unchanged`, where the reader names what it has. Of background work: `first` and `again`."""
+    """Measure one question.
+
+    For a page: `first`, when nobody has asked yet; `again`, medians over some requests while
+    nothing changes; `unchanged`, when the reader names what it already has. For background work:
+    `first` and `again`.
+    """
     cache.clear()
     if name in WORK:
         with _counted() as told_first:
@@ -137,7 +143,7 @@ def _asked(client: Client, question: PageRequest, tag: str = "") -> tuple[Figure
 
 @contextmanager
 def _counted() -> Iterator[Callable[[int, int], Figures]]:
-    """Yields what makes the figures of all that was done inside, by status and bytes."""
+    """Yield a function that makes the figures of everything done inside, from status and bytes."""
     statements = 0
     done: list[tuple[float, float, int | None]] = []
 
@@ -159,7 +165,7 @@ def _counted() -> Iterator[Callable[[int, int], Figures]]:
 
 
 def _blocks() -> int | None:
-    """How many blocks of this database PostgreSQL has looked at."""
+    """Return how many blocks of this database PostgreSQL has looked at."""
     if connection.vendor != "postgresql":
         return None
     with connection.cursor() as cursor:

@@ -1,7 +1,7 @@
-"""An organisation of years, written at once: the rows that `bench pages` asks about.
+"""An organisation with years of history, written at once: the rows that `bench pages` reads.
 
-All of it follows from a seed and the instant of filling. Rows are written as they would have been
-by the scheduler and the recorder; nothing is scheduled.
+Everything follows from a seed and the instant of filling. The rows are what the scheduler and the
+recorder would have written; nothing is scheduled.
 """
 
 import random
@@ -36,26 +36,26 @@ GPUS, USERS, SEED = 8, 40, 34
 HISTORY = timedelta(days=90)
 MODELS = tuple(f"NVIDIA-BENCH-{letter}-80GB" for letter in "ABCDEFGHIJKL")
 ORGANISATIONS, DEPARTMENTS, TEAMS = 4, 8, 48  # 60 tenants
-# GPUs of jobs that are over, and of those that run, each as often as it stands here.
+# GPUs of finished and of running jobs, each as often as listed.
 ENDED_SIZES = (1,) * 10 + (2, 2, 4, 4, 8, 8, 8, 16, 16, 32, 64)
 RUNNING_SIZES = (1, 1, 2, 4, 8, 8, 16, 16, 32, 64, 128)
-WAITING_SIZES = (8, 8, 16, 16, 32, 64, 128)  # whole nodes, of which none is free
+WAITING_SIZES = (8, 8, 16, 16, 32, 64, 128)  # whole nodes, none of which is free
 REASONS = ("InsufficientGpus", "QuotaExceeded", "BorrowLimit", "Fragmented")
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many rows there are of what grows."""
+    """The numbers of rows that grow over time."""
 
     jobs: int = 200_000
     waiting: int = 5000
     running: int = 3000
     nodes: int = 12_500
-    samples: int = 30_000  # of each pool
-    gang: int = 1024  # GPUs of the largest that runs
+    samples: int = 30_000  # per pool
+    gang: int = 1024  # GPUs of the largest running one
 
     def times(self, scale: float) -> "Size":
-        """So many of all, but not too few to have each kind of them."""
+        """Scale all numbers, but keep enough to have each kind."""
         gang = max(2 * GPUS, GPUS * round(self.gang * scale / GPUS))
         return Size(
             max(100, round(self.jobs * scale)),
@@ -68,11 +68,11 @@ class Size:
 
 
 class ForeignDatabase(RuntimeError):
-    """The database holds what no bench has written."""
+    """The database contains data that no bench has written."""
 
 
 def filled(size: Size) -> None:
-    """Fill the database unless it is filled; raises ForeignDatabase."""
+    """Fill the database unless it is already filled; raise ForeignDatabase."""
     cluster = Cluster.objects.filter(name=CLUSTER).first()
     if cluster is None and (Tenant.objects.exists() or User.objects.exists()):
         raise ForeignDatabase(
@@ -84,7 +84,7 @@ def filled(size: Size) -> None:
             cluster = _Filler(size, timezone.now()).fill()
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
-    # A scheduler is at work as long as the bench asks.
+    # Look as if a scheduler worked for as long as the bench asks.
     cluster.last_cycle_at = timezone.now() + timedelta(hours=1)
     cluster.save(update_fields=["last_cycle_at"])
 
@@ -94,7 +94,7 @@ class _Filler:
         self._size, self._now, self._random = size, now, random.Random(SEED)
         self._tables: dict[type[Any], tuple[Rows, list[Any]]] = {}
         self._numbers = count(1)
-        self._held: Counter[tuple[Tenant, str]] = Counter()  # GPUs of jobs that run
+        self._held: Counter[tuple[Tenant, str]] = Counter()  # GPUs of running jobs
 
     def fill(self) -> Cluster:
         self._cluster = Cluster.objects.create(name=CLUSTER, title="Bench", connected=True)
@@ -113,7 +113,7 @@ class _Filler:
         self._samples()
         return self._cluster
 
-    # --- who there is ---------------------------------------------------------------------------
+    # --- people and tenants ---------------------------------------------------------------------
     def _tenancy(self) -> None:
         tops = [Tenant.objects.create(name=f"org-{i}") for i in range(ORGANISATIONS)]
         middle = [
@@ -133,7 +133,7 @@ class _Filler:
         )
 
     def _quotas(self) -> None:
-        """Each tenant is guaranteed what it holds: who is owed something has reclaimed it."""
+        """Guarantee each tenant what it holds: any other would already have been reclaimed."""
         milli: Counter[tuple[Tenant, str]] = Counter()
         for (tenant, model), gpus in self._held.items():
             above: Tenant | None = tenant
@@ -147,8 +147,8 @@ class _Filler:
         )
 
     def _nodes(self) -> dict[str, list[str]]:
-        """{GPU model: names of its nodes}; of one in ten nobody may use a GPU, of another one in
-        ten pods of others hold one."""
+        """Return {GPU model: names of its nodes}. One node in ten is out of service; on another one
+        in ten, pods of another scheduler hold a GPU."""
         rows, of_model = Rows(NodeRecord), dict[str, list[str]]()
         for i in range(self._size.nodes):
             model = MODELS[i * len(MODELS) // self._size.nodes]
@@ -296,8 +296,8 @@ class _Filler:
 
     # --- what was recorded ----------------------------------------------------------------------
     def _samples(self) -> None:
-        """Samples as they are kept: every ten seconds of the last two days, of what is older one in
-        ten minutes."""
+        """Write samples as they are kept: every ten seconds for two days, before that one in ten
+        minutes."""
         for model in ("", *MODELS):
             held = available = 0.0
             before = None
@@ -338,7 +338,7 @@ class _Filler:
 
     # --- rows -----------------------------------------------------------------------------------
     def _add(self, model: type[Any], blank: Callable[[], Any], **values: Any) -> None:
-        """A row like the first that was made for its table, but for these values."""
+        """Add a row like the table's first one, except for these values."""
         if model not in self._tables:
             table = Rows(model)
             self._tables[model] = table, table.prepare(blank())
