@@ -82,7 +82,7 @@ class SchedulerState:
         self.memo.follow(self, self.cluster, self.book, self.pools)
         self.jobs: dict[str, JobRecord] = {}  # every job that waits or runs
         self.running: dict[str, JobRecord] = {}  # the started jobs
-        self.jobs_started = 0  # so far
+        self.jobs_started = 0  # starts so far, and nominations
         self.jobs_stopped = 0  # so far, counted only while tenants have job limits
         self.growing: dict[str, JobRecord] = {}  # running elastic gangs that miss pods
         self.placed = Placed()
@@ -508,7 +508,7 @@ class SchedulerState:
             version, freed = self.memo.room
             return version, freed, 0
         version, booked = self.memo.holders
-        # Even a job without quota may be the one that exceeds a job limit.
+        # A job that holds no quota still counts in a job limit, so its end is a change, too.
         return version, booked, self.displaced_out + self.jobs_stopped
 
     def at_preemption_limit(self, record: JobRecord) -> bool:

@@ -30,12 +30,13 @@ class _Room:
     """How much room there is for the pods of one set.
 
     `admitting`: nodes that may run such pods. `empty`: pods that they would hold if empty (for a
-    gang with GPUs, in one pool). `by_gpus`: pods that the GPUs free now would hold; `now`: the same
-    with CPU, memory and all else counted. Both leave out avoided nodes. `free`: what is free, and
-    `least`: what one pod takes on the largest GPU, in billionths of a GPU-milli. `widest`,
-    `widest_name`: the group that holds the most pods now. `avoided_nodes`: nodes that would hold
-    pods now if the job did not avoid them, and until when it does. `by_rules`: by rule about other
-    pods, in words, the number of nodes with room that it closes.
+    gang with GPUs, in one pool). Without avoided nodes, `by_gpus`: pods that the GPUs free now
+    would hold; `now`: the same with CPU, memory and all else counted; `free`: what is free, in
+    billionths of a GPU-milli; `usable_nodes`: how many nodes that is on. `least`: what one pod
+    takes on the largest GPU, in the same unit. `widest`, `widest_name`: the group that holds the
+    most pods now. `avoided_nodes`: nodes that would hold pods now if the job did not avoid them,
+    and until when it does. `by_rules`: by rule about other pods, in words, the number of nodes with
+    room that it closes.
     """
 
     admitting: list[Node] = field(default_factory=list)
