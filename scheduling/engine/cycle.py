@@ -122,13 +122,7 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
             order.push(record.eq_class)
         # 2.4 Preemption.
         elif (claim := terms.claim).may_preempt and try_to_preempt(
-            state,
-            eq_class,
-            claim.record,
-            overdue(walk, eq_class, terms),
-            claim.barred,
-            claim.kept,
-            out,
+            state, eq_class, claim, overdue(walk, eq_class, terms), out
         ):
             state.drop_turn(claim.record)
             order.push(eq_class)

@@ -24,12 +24,13 @@ class Candidate(NamedTuple):
     """One way to start a job: its pod sets on these GPU models, and the most pods of each.
 
     `gang`: GPU-milli by GPU model that must be free for the least of the whole gang; None if that
-    is not known yet.
+    is not known yet. `avoid`: nodes that a preemption must not use for the job.
     """
 
     job: JobRequest
     counts: tuple[int, ...]
     gang: Demand | None = None
+    avoid: frozenset[str] = frozenset()
 
 
 class _Never(Question):

@@ -120,8 +120,7 @@ def blocked(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
             eq_class,
             out.now,
             closed=False,
-            preempts=preempts,
-            barred=terms.claim.barred,
+            claim=terms.claim if preempts else None,
             lacks=lacks,
             terms_until=terms.until,
         )

@@ -12,7 +12,7 @@ from scheduling.engine.admission.limits import limits_of, over_job_limit
 from scheduling.engine.backfill.gathering import leads_from
 from scheduling.engine.backfill.kept_quota import kept_from, news_of, waits_first
 from scheduling.engine.memo import SETTLED, UNPLANNED, Finding, Question
-from scheduling.engine.queue.reservations import Reservations, Settled
+from scheduling.engine.queue.reservations import Reservations, Settled, Terms
 from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned, UnplannedAtAll
 from scheduling.engine.quota.borrowing import Kept
 from scheduling.engine.state import SchedulerState
@@ -106,8 +106,7 @@ def settle(
     now: float,
     *,
     closed: bool,
-    preempts: bool = False,
-    barred: frozenset[str] = frozenset(),
+    claim: Terms | None = None,
     withheld: frozenset[str] = frozenset(),
     kept: Kept = frozenset(),
     lacks: bool = False,
@@ -116,9 +115,9 @@ def settle(
     """Note what the answer of a blocked class rests on; note nothing if it may change by itself.
 
     `closed`: jobs ahead leave it no pool; some of these (`withheld`) because quota is kept
-    (`kept`). `preempts`: its first job may preempt, except in `barred` pools. `lacks`: the job
-    could not start even if everything that runs had ended. `terms_until`: when time alone changes
-    what is left to the class.
+    (`kept`). `claim`: the terms under which its first job may preempt; None if it may not. `lacks`:
+    the job could not start even if everything that runs had ended. `terms_until`: when time alone
+    changes what is left to the class.
     """
     memo = state.memo
     memo.forget(SETTLED, eq_class)
@@ -130,9 +129,9 @@ def settle(
     ask, plans = ask_of(state, record), None
     since, until = record.blocked_since, min(now + state.refresh_s, terms_until)
     due = math.inf if since is None else since + state.policy.backfill_after_s
-    if preempts:
+    if claim is not None:
         plans = state.allows_plans
-        none = Unplanned(plans, None, barred=barred)
+        none = Unplanned(plans, None, barred=claim.barred, turn_nodes=claim.turn_nodes)
         unplanned = memo.recall(UNPLANNED_AT_ALL, eq_class, none)
         if unplanned is None:
             return  # no plan was tried: the cycle had made as many as it may

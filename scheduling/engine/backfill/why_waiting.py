@@ -83,7 +83,8 @@ def not_yet(walk: Walk, eq_class: EquivalenceClass, terms: Terms, verdict: Verdi
     protected.
     """
     state, now, why = walk.state, walk.out.now, walk.state.jobs[eq_class.head].no_plan
-    plans = Unplanned(state.allows_plans, None, barred=terms.claim.barred)
+    claim = terms.claim
+    plans = Unplanned(state.allows_plans, None, barred=claim.barred, turn_nodes=claim.turn_nodes)
     if state.memo.changed(UNPLANNED_AT_ALL, eq_class, plans):
         return verdict
     if now < why.preempts_from < math.inf:

@@ -24,12 +24,10 @@ class Emptied:
     really does, never less. `avoid`: nodes not to use.
     """
 
-    def __init__(
-        self, cluster: ClusterState, candidate: Candidate, avoid: Collection[str], freed: Freed
-    ) -> None:
+    def __init__(self, cluster: ClusterState, candidate: Candidate, freed: Freed) -> None:
         self._cluster = cluster
         self._job, self._counts = candidate.job, candidate.counts
-        self._avoid = avoid
+        self._avoid = candidate.avoid
         self._freed = freed
 
     def suffice(self) -> bool:

@@ -368,7 +368,11 @@ Sets = Sequence[tuple[PodSetSpec, int]]  # pod sets, and how many pods of each
 
 
 def spots_of(
-    state: SchedulerState, record: JobRecord, sets: Sets, units: Iterable[EvictionCandidate]
+    state: SchedulerState,
+    record: JobRecord,
+    sets: Sets,
+    units: Iterable[EvictionCandidate],
+    avoid: frozenset[str],
 ) -> list[Spot] | None:
     """Return the nodes that may take pods of the job, or None if the exact search does not apply.
 
@@ -391,7 +395,7 @@ def spots_of(
     for model, slots in of_model.items():
         for slot in slots:
             node, name = cluster.facts[slot], cluster.names[slot]
-            if node is None or not cluster.usable[slot] or name in record.avoided_nodes:
+            if node is None or not cluster.usable[slot] or name in avoid:
                 continue
             most = tuple(
                 [

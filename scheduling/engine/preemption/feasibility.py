@@ -31,8 +31,8 @@ def may_succeed_at(state: SchedulerState, claim: Claim, candidate: Candidate, no
         taken = [(tenant, exposure.by(by)) for (tenant, _), exposure in exposures.items()]
         if not allows_without(state.book, candidate.job.tenant, claim.asked, taken):
             return False
-        freed, avoid = state.preemptible_jobs.freed(claim.groups, by), claim.record.avoided_nodes
-        return Emptied(state.cluster, candidate, avoid, freed).suffice()
+        freed = state.preemptible_jobs.freed(claim.groups, by)
+        return Emptied(state.cluster, candidate, freed).suffice()
 
     if fits(now):
         return now

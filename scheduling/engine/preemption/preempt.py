@@ -1,8 +1,8 @@
-"""Preemption: planned on a statement, done only when the preemptor then fits whole (paper 3.2.3).
+"""Preemption: plan on a statement, evict only if the preemptor then fits whole (paper 3.2.3).
 
-Conservative: the choice of victims is tried by really placing the preemptor, and whoever can keep
-his place beside it does. The preemptor's places are booked at once and thereby held for it; it
-starts when the last victim is reported gone. A job never preempts one that preempted it.
+Preemption is conservative. A plan places the preemptor for real, and each victim that still fits
+beside it keeps its place. The places of the preemptor are booked at once, so nobody else can take
+them; it starts when the last victim is reported gone. No job preempts one that preempted it.
 """
 
 import math
@@ -28,24 +28,26 @@ from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.preemption.trial import Plan, could_suffice, plan_for
 from scheduling.engine.queue.job import JobRecord, NoPlan
 from scheduling.engine.queue.preemption_delay import not_yet
+from scheduling.engine.queue.reservations import Terms
 from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned, UnplannedAtAll
 from scheduling.engine.quota.borrowing import Kept
 from scheduling.engine.state import SchedulerState
 
-# Plans a cycle may make; the blocked jobs behind get theirs in later cycles.
+# Limit of plans a cycle; the blocked jobs behind get theirs in later cycles.
 PLANS_PER_CYCLE = 16
-# Choices of GPU models compared by what they cost, the preferred first; and alternatives told.
+# Choices of GPU models whose costs are compared, the preferred ones first.
 MODELS_COMPARED = 4
-# Ways to decide which elastic gangs go whole and which give up what exceeds their minimum, where no
-# more units than these are in question; else all of them or none.
+# An elastic gang can go whole, or give up only the pods beyond its minimum. With few candidates
+# Kant tries this many combinations; with more, only "all whole" and "none whole".
 ELASTIC_TRIED, ELASTIC_UNITS = 16, 200
+# Alternatives that the record of a preemption names.
 ALTERNATIVES_TOLD = 4
-# How often victims are looked for where some jobs would lose more than disruption budgets allow.
+# Searches for victims where some jobs would lose more pods than their disruption budgets allow.
 BUDGETS_TRIED = 16
 
 
 class _Unplanned(UnplannedAtAll):
-    """That nobody can be preempted for the first job of a class, and how that is found out."""
+    """The finding that no preemption helps the first job of a class, with the check of it."""
 
     def check(
         self,
@@ -58,26 +60,29 @@ class _Unplanned(UnplannedAtAll):
         why = record.look_for_plan(NoPlan())
         again = Outcome(state.cluster.now, state.refresh_s, depends_on.just_started)
         found = bool(within_reach(state, record)) and (
-            _first_plan(
-                state, record, bool(depends_on.overdue), depends_on.barred, frozenset(), again
-            )
-            is not None
+            _first_plan(state, record, depends_on, frozenset(), again) is not None
         )
         record.look_for_plan(why)
         return found
 
 
 class _Tried(NamedTuple):
-    """What it depends on that a plan failed for who only takes from those backfilled past him:
-    nodes and quotas, and the GPU-milli by model within reach, which have not become more."""
+    """What a failed plan depends on, for a job that may only preempt jobs backfilled past it.
+
+    `terms`: the state of nodes and quotas. `reach`: the GPU-milli it could take, by GPU model. The
+    plan still fails while the terms are the same and no reach has grown.
+    """
 
     terms: tuple[int, int]
     reach: dict[str, int]
 
 
 class _InVain(Question):
-    """That no preemption makes room for some pods of a job: whether it only waits for the minimum
-    run time of others, and when the first of those in theirs may be preempted."""
+    """The finding that no preemption makes room for some pods of a job.
+
+    The answer says whether only the minimum run time of others stands against it, and when the
+    first of these may be preempted.
+    """
 
     def stands(
         self, _state: SchedulerState, _subject: object, known: Finding, depends_on: _Tried
@@ -93,30 +98,32 @@ _UNPLANNED = _Unplanned(UNPLANNED)
 def try_to_preempt(
     state: SchedulerState,
     eq_class: EquivalenceClass,
-    record: JobRecord,
+    claim: Terms,
     overdue: bool,
-    barred: frozenset[str],
-    kept: Kept,
     out: Outcome,
 ) -> bool:
-    """Take places from others for a blocked job, but in pools that are `barred` to it; True when
-    they are promised to it now. `kept`: quota that a job ahead waits to borrow."""
+    """Preempt others for a blocked job; True when their places are booked for it.
+
+    `claim`: the job, and what the jobs ahead of it leave to it. `overdue`: it may also preempt jobs
+    that were backfilled past it.
+    """
+    record, kept = claim.record, claim.kept
     if not state.policy.preemption or not record.job.preempts or out.plans >= PLANS_PER_CYCLE:
         return False
     assess(state, eq_class)
-    as_of = Unplanned(state.allows_plans, overdue, out.just_started, barred)
+    as_of = Unplanned(state.allows_plans, overdue, out.just_started, claim.barred, claim.turn_nodes)
     if eq_class.never is not None:
         return False
     if state.only_backfilled and over_job_limit(state, record) is not None:
-        return False  # nothing was backfilled past it
+        return False  # no job was backfilled past it
     if over_queue_limit(state, record) is not None:
-        return False  # nobody's place would help it
+        return False  # its queue is at its limit: places would not help
     if state.memo.recall(_UNPLANNED, eq_class, as_of) is not None:
         return False
     record.look_for_plan(NoPlan())
     if not within_reach(state, record):
-        return False  # whoever made room for it would do so in vain
-    plan = _first_plan(state, record, overdue, barred, kept, out)
+        return False  # no preemption could make it fit
+    plan = _first_plan(state, record, as_of, kept, out)
     if plan is not None:
         _carry_out(state, record, plan, out)
         return True
@@ -128,22 +135,24 @@ def try_to_preempt(
 def _first_plan(
     state: SchedulerState,
     record: JobRecord,
-    overdue: bool,
-    barred: frozenset[str],
+    as_of: Unplanned,
     kept: Kept,
     out: Outcome,
 ) -> Plan | None:
-    """A plan for as many pods of the job as possible."""
-    for counts in _wanted(record) if overdue or not state.only_backfilled else ():
-        plan = _cheapest(state, record, counts, overdue, barred, kept, out)
-        if plan is not None and plan.units:  # else it would pass those for whom room is kept
+    """Return a plan for as many pods of the job as possible; None if there is none."""
+    for counts in _wanted(record) if as_of.overdue or not state.only_backfilled else ():
+        plan = _cheapest(state, record, counts, as_of, frozenset(), kept, out)
+        if plan is not None and not plan.units and as_of.turn_nodes:
+            # The job fits on free GPUs, but these are kept for a job that comes first.
+            plan = _cheapest(state, record, counts, as_of, as_of.turn_nodes, kept, out)
+        if plan is not None and plan.units:
             return plan
     return None
 
 
 def _wanted(record: JobRecord) -> Iterator[tuple[int, ...]]:
-    """Pods of each set that may be promised to the job, whatever quota says: of a gang its least,
-    of other jobs all missing pods, else one."""
+    """Yield the numbers of pods, by pod set, to plan for: the minimum of a gang; for other jobs all
+    missing pods, then a single one."""
     missing = record.missing()
     least = smallest_starts(record.job, missing)
     yield from least if record.job.gang else dict.fromkeys((missing, *least))
@@ -153,22 +162,23 @@ def _cheapest(
     state: SchedulerState,
     record: JobRecord,
     counts: tuple[int, ...],
-    overdue: bool,
-    barred: frozenset[str],
+    as_of: Unplanned,
+    shut: frozenset[str],
     kept: Kept,
     out: Outcome,
 ) -> Plan | None:
-    """The plan that costs least: over the first choices of GPU models, else of the first that
-    has one."""
+    """Return the cheapest plan over the first `MODELS_COMPARED` choices of GPU models, else that of
+    the first later choice that has one. No plan uses a node in `shut`."""
     plans: list[Plan] = []
+    avoid, barred = shut.union(record.avoided_nodes), as_of.barred
     for at, way in enumerate(ask_of(state, record).ways):
         if plans and at >= MODELS_COMPARED:
             break
         wanted = zip(way.models, counts, strict=True)
         if barred and any(n and model in barred for model, n in wanted):
             continue
-        candidate = Candidate(narrowed(record.job, way.models), counts)
-        plan = _plan_for(state, record, candidate, overdue, kept, out)
+        candidate = Candidate(narrowed(record.job, way.models), counts, avoid=avoid)
+        plan = _plan_for(state, record, candidate, bool(as_of.overdue), kept, out)
         if plan is not None:
             plans.append(plan)
     if not plans:
@@ -181,12 +191,12 @@ def _cheapest(
 
 
 def _judged(plan: Plan) -> tuple[int, Loss]:
-    """The plan with the smaller one is the better one."""
+    """Return the sort key of a plan; the smaller one is better."""
     return len(plan.returning), plan.loss
 
 
 def _models(plan: Plan) -> str:
-    """GPU models of a plan in words: "A100", "H100 and L4"."""
+    """Return the GPU models of a plan in words: "A100", "H100 and L4"."""
     names = dict.fromkeys(s.gpu_models[0] for s in plan.candidate.job.pod_sets if s.gpus)
     return " and ".join(names)
 
@@ -204,7 +214,7 @@ def _plan_for(
     asked = demand_of(job, models, candidate.counts, state.pools)
     needs = needs_of(job, models, candidate.counts, state.pools)
     book = state.book
-    # Whoever could go for it holds nothing of what such a job waits for.
+    # Non-preemptible jobs of its tenant hold the guarantee that it needs: nobody may evict those.
     non_preemptible = {} if job.preemptible else asked
     if any(book.beyond_guarantee(job.tenant, m, milli) for m, milli in non_preemptible.items()):
         return None
@@ -232,9 +242,9 @@ def _plan_for(
         _InVain(f"{IN_VAIN} {candidate.counts + models}", checked=False),
     )
     if victims.none or any(reach[m] < milli for m, milli in needs.items()):
-        state.memo.forget(in_vain.name, record)  # what is lost may come back elsewhere
+        state.memo.forget(in_vain.name, record)  # reach that was lost may come back elsewhere
         return None
-    # What is backfilled past a job, or ends that was, brings it nothing that was not in its reach.
+    # A job that is backfilled now, or ends, adds nothing to what was within reach before.
     tried = _Tried(state.memo.terms, reach)
     last = state.memo.recall(in_vain, record, tried) if only else None
     if last is not None:
@@ -299,9 +309,11 @@ def _of_any_pods(
     whole: frozenset[str] | None,
     out: Outcome,
 ) -> Plan | None:
-    """A plan where it does not matter which of its pods a disruption budget lets go: as if it said
-    nothing and, where a job would then lose too many, without one of these pods, or with no more
-    than those of the smallest loss; the best first."""
+    """Return the best plan if victims may lose any of their pods up to their disruption budget.
+
+    The search starts as if there were no budgets. Where a job would lose more pods than allowed, it
+    tries again without one of these pods, and with only the cheapest ones; the best plan first.
+    """
     found: list[tuple[tuple[int, Loss], int, Plan, AnyOf]] = []
     seen: set[frozenset[tuple[str, frozenset[PodAt]]]] = set()
 
@@ -349,8 +361,8 @@ def _near(
     whole: frozenset[str] | None,
     tried: list[frozenset[str] | None],
 ) -> list[frozenset[str] | None]:
-    """Other ways than those that were tried to have elastic gangs go whole or not: one gang of the
-    plan, or that could have been in it, is treated otherwise."""
+    """Return combinations of elastic gangs that go whole, each different from the plan's in one
+    gang, without those already `tried`."""
     elastic = {u.record.job.id for u in units if u.record.job.elastic}
     if whole is None:
         whole = frozenset(elastic)
@@ -367,7 +379,7 @@ def _near(
 def _try_again_at(
     state: SchedulerState, record: JobRecord, until: float, protected_until: float
 ) -> None:
-    """No plan is possible before that by the passing of time alone."""
+    """Note that the passing of time alone allows no plan before `until`."""
     why = record.no_plan
     why.protected_until = min(why.protected_until, protected_until)
     if until < math.inf:
@@ -376,7 +388,7 @@ def _try_again_at(
 
 
 def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcome) -> None:
-    """Book what the plan says: victims leave, the preemptor's places are held for it."""
+    """Evict the victims of the plan, and book its places for the preemptor."""
     alternatives = sorted(plan.others, key=lambda a: (a.cost_gpu_s, a.jobs, a.choice))
     awaited: set[tuple[str, int, int]] = set()
     for victim, units in _by_job(plan.units):
@@ -397,7 +409,7 @@ def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcom
         )
         out.waiting.pop(victim.job.id, None)
         awaited.update(state.evict(victim, pods, whole=whole))
-        counts = whole or not victim.job.gang  # else it only gave up what it can do without
+        counts = whole or not victim.job.gang  # else it only gave up pods beyond its minimum
         victim.preempted(record.job.id, out.now, counts=counts)
         if counts:
             state.displaced[victim.job.id] = None
@@ -406,7 +418,7 @@ def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcom
 
 
 def _by_job(units: list[EvictionCandidate]) -> Iterator[tuple[JobRecord, list[EvictionCandidate]]]:
-    """Units joined by job, in the order of their jobs."""
+    """Yield each job with its eviction candidates, by job ID."""
     jobs: dict[str, list[EvictionCandidate]] = {}
     for unit in units:
         jobs.setdefault(unit.record.job.id, []).append(unit)

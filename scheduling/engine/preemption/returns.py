@@ -211,9 +211,10 @@ def _starts(
     now: float,
 ) -> Iterator[_Start]:
     job, book = victim.job, state.book
+    avoid = frozenset(victim.avoided_nodes)
     for way in work_out(job, missing, state.pools).ways:
         for counts in smallest_starts(job, missing):
-            candidate = Candidate(narrowed(job, way.models), counts)
+            candidate = Candidate(narrowed(job, way.models), counts, avoid=avoid)
             models = tuple([s.gpu_models[0] if s.gpus else "" for s in candidate.job.pod_sets])
             asked = demand_of(candidate.job, models, counts, state.pools)
             borrows = any(book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())

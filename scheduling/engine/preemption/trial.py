@@ -121,7 +121,7 @@ def plan_for(
             return _compared(state, record, candidate, plan, scope.level, choices, failed)
         failed += 1
     if len(units) > TRY_ALL_UNITS:
-        few = _of_few_nodes(state, record, candidate, units)
+        few = _of_few_nodes(state, candidate, units)
         if not few:
             return None
         units = list(dict.fromkeys((*first, *few)))
@@ -205,7 +205,7 @@ def could_suffice(
 
 
 def _of_few_nodes(
-    state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[EvictionCandidate]
+    state: SchedulerState, candidate: Candidate, units: list[EvictionCandidate]
 ) -> list[EvictionCandidate]:
     """Return all units on cheap nodes that together hold the job without them."""
     cluster, held = state.cluster, Holdings()
@@ -219,7 +219,7 @@ def _of_few_nodes(
             rows.append(row_of(0.0, cluster.slot_of.get(p.node, -1), 0, p, sets[p.pod_set]))
     held.put("", rows)
     gone = freed([held], 0.0, len(cluster.names))
-    nodes = set(Emptied(cluster, candidate, record.avoided_nodes, gone).least(weight))
+    nodes = set(Emptied(cluster, candidate, gone).least(weight))
     return [unit for unit in units if not nodes.isdisjoint(unit.on)]
 
 
@@ -286,7 +286,7 @@ def _at_level(candidate: Candidate, level: str) -> Candidate:
     job = candidate.job
     if not level or job.preferred_level or job.required_level:
         return candidate
-    return Candidate(replace(job, preferred_level=level), candidate.counts)
+    return candidate._replace(job=replace(job, preferred_level=level))
 
 
 def _scopes(
@@ -307,8 +307,9 @@ def _scopes(
         levels = _levels(state, job, *sets[0])
     else:
         levels = (job.required_level,)
-    scans = [_scan(state, s, n, tuple(filter(None, levels)), units) for s, n in sets]
-    spots = spots_of(state, record, sets, units)
+    avoid = candidate.avoid
+    scans = [_scan(state, s, n, tuple(filter(None, levels)), units, avoid) for s, n in sets]
+    spots = spots_of(state, record, sets, units, avoid)
     counted = _plain(sets) and not any(spot.shared for spot in spots or ())
     found = []
     for level in levels:
@@ -385,6 +386,7 @@ def _scan(
     pods: int,
     levels: tuple[str, ...],
     units: list[EvictionCandidate],
+    avoid: frozenset[str],
 ) -> Scan:
     cluster, model = state.cluster, s.gpu_models[0]
     milli = state.pools.milli_per_pod(s, model)
@@ -395,7 +397,7 @@ def _scan(
     def free_of(name: str) -> int | None:
         slot = cluster.slot_of.get(name)
         node = None if slot is None else cluster.facts[slot]
-        if slot is None or node is None or not cluster.usable[slot]:
+        if slot is None or node is None or not cluster.usable[slot] or name in avoid:
             return None
         if node.gpu_model != model or not admits(node, s):
             return None
@@ -425,7 +427,7 @@ def _try(
         for unit in units:
             for pod in unit.pods:
                 statement.evict((unit.record.job.id, *pod))
-        placed = place_on(statement, state, candidate, frozenset(record.avoided_nodes), idle)
+        placed = place_on(statement, state, candidate, candidate.avoid, idle)
         # For a job that is no gang, fewer pods may be placed, but nobody is evicted for fewer.
         if (
             isinstance(placed, PlacementFailure)

@@ -89,6 +89,11 @@ class Terms(NamedTuple):
         return self.by_right or self
 
     @property
+    def turn_nodes(self) -> frozenset[str]:
+        """Nodes that are kept from it only because it is the turn of others."""
+        return self.avoid if self.turns else frozenset()
+
+    @property
     def bound(self) -> bool:
         """Whether preempting by right leaves more to the job."""
         right = self.by_right

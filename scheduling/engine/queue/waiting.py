@@ -125,13 +125,15 @@ class Unplanned(NamedTuple):
 
     `allows_plans`: see `SchedulerState.allows_plans`. `overdue`: whether the job was overdue; None:
     either. `just_started`: jobs that cannot be victims, because they started in this cycle.
-    `barred`: pools in which it may preempt nobody.
+    `barred`: pools in which it may preempt nobody. `turn_nodes`: nodes kept for jobs whose turn it
+    is.
     """
 
     allows_plans: tuple[int, int, int]
     overdue: bool | None
     just_started: frozenset[str] = frozenset()
     barred: frozenset[str] = frozenset()
+    turn_nodes: frozenset[str] = frozenset()
 
     def same(self, other: "Unplanned") -> bool:
         """Whether the finding that rests on this still holds if `other` is asked for."""
@@ -139,6 +141,7 @@ class Unplanned(NamedTuple):
             self.allows_plans == other.allows_plans
             and other.overdue in (None, self.overdue)
             and self.barred <= other.barred
+            and self.turn_nodes <= other.turn_nodes
         )
 
 
