@@ -1,5 +1,7 @@
-"""Ends answers that nobody reads: a connected client that reads nothing would keep them for
-ever."""
+"""Ends answers that nobody reads.
+
+A connected client that reads nothing would keep them for ever.
+"""
 
 import asyncio
 import logging

@@ -99,6 +99,8 @@ def _queues_and_schedule(sender: Celery, **_: object) -> None:
 
 
 def _every(seconds: float, task: str) -> dict[str, Any]:
-    """Return a schedule entry; a message that waited a whole period is dropped, as the next
-    follows."""
+    """Return a schedule entry.
+
+    A message that has waited a whole period is dropped: the next one follows.
+    """
     return {"task": task, "schedule": seconds, "options": {"expires": seconds}}

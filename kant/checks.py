@@ -57,7 +57,7 @@ def backends(**_: Any) -> list[CheckMessage]:
 
 @register()
 def machine_code(**_: Any) -> list[CheckMessage]:
-    """Report an interpreted core: it takes most of the time of a large cluster's scheduler."""
+    """Report an interpreted core: in a large cluster the core takes most of a scheduler's time."""
     if settings.EMBEDDED or compiled.in_use():
         return []
     return [
@@ -87,8 +87,10 @@ def secret_key(**_: Any) -> list[CheckMessage]:
 
 @register()
 def proxies(**_: Any) -> list[CheckMessage]:
-    """Refuse unreadable networks: Kant would trust no proxy and count all clients as one
-    address."""
+    """Refuse unreadable networks.
+
+    Kant would trust no proxy then, and count all clients as one address.
+    """
     found: list[CheckMessage] = []
     for each in settings.KANT_TRUSTED_PROXIES:
         try:

@@ -27,8 +27,7 @@ TIDY_WITHIN_S = 0.3
 
 
 class Background:
-    """Scheduler, worker and beat as threads, with the same tasks, queues and schedule as
-    elsewhere."""
+    """Scheduler, worker and beat as threads: the same tasks, queues and schedule as elsewhere."""
 
     def __init__(self, app: Celery, folder: Path) -> None:
         self._app = app
@@ -114,8 +113,7 @@ class Compilation:
         self._tell(said)
 
     def stop(self) -> None:
-        """Stop the child; it cleans up if it can do so quickly, otherwise the next compilation
-        does."""
+        """Stop the child; what it cannot clean up quickly, the next compilation removes."""
         process = self._process
         if process is None or process.poll() is not None:
             return

@@ -208,8 +208,10 @@ def check_temporary(needed_mb: int) -> None:
 
 
 def check_environment() -> None:
-    """Raise CannotStart if pip could not write; pip itself would say so only after all
-    downloads."""
+    """Raise CannotStart if pip could not write.
+
+    pip itself would say so only after all downloads.
+    """
     for folder in (VENV, PYTHON.parent, *VENV.glob("lib/python*/site-packages")):
         if folder.exists() and not os.access(folder, os.W_OK):
             raise CannotStart(f"{folder} cannot be written to. {belongs_to_others()}")

@@ -440,8 +440,10 @@ def change(api: Api, args: argparse.Namespace) -> None:
 
 
 def preview(api: Api, args: argparse.Namespace, act: str, **more: Any) -> None:
-    """Show what an action on jobs or on an array would do to all jobs, and which jobs would refuse
-    it."""
+    """Show what an action on jobs, or on an array, would do to all jobs.
+
+    Jobs that would refuse it are named.
+    """
     paths = [address(api, text) for text in args.jobs]
     if any(path.startswith("job-arrays/") for path in paths):
         if len(paths) > 1:

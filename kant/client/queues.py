@@ -298,7 +298,7 @@ def _path(api: Api, text: str) -> str:
     return "queues/" + "/".join(quote(part, safe="") for part in _there(api, text))
 
 
-# --- what is said ---------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 def named(queue: dict[str, Any]) -> str:
     return f"{queue['tenant']}/{queue['name']}"
 

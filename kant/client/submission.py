@@ -87,8 +87,7 @@ def _add(parser: argparse.ArgumentParser, flag: CliFlag) -> None:
 
 
 def given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    """Return the flags among `names` that were given, as fields of a document; NONE becomes
-    null."""
+    """Return the given flags among `names` as fields of a document; NONE becomes null."""
     found = {name: getattr(args, name) for name in names}
     return {
         name: None if name in CHANGEABLE and value == NONE else value
@@ -186,8 +185,10 @@ def read(name: str, what: str = "job") -> dict[str, Any]:
 
 
 def found_in(name: str, what: str) -> Any:
-    """Return the content of a JSON or YAML file; "-" is stdin. Raises ClientError naming the
-    file."""
+    """Return the content of a JSON or YAML file; "-" is stdin.
+
+    Raises ClientError naming the file.
+    """
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -29,8 +29,7 @@ def template_of(api: Api, text: str) -> dict[str, Any]:
 
 
 def named(beginning: str) -> Iterator[tuple[str, str]]:
-    """Yield names of templates with this beginning, and their descriptions, for shell
-    completion."""
+    """Yield names of templates with this beginning, and descriptions, for shell completion."""
 
     def ask(api: Api) -> Iterator[tuple[str, str]]:
         for one in api.items("templates"):

@@ -122,8 +122,10 @@ def seed(cluster_name: str, kubeconfig: Path) -> Cluster:
 
 
 def _cluster(operator: User, name: str, kubeconfig: Path) -> Cluster:
-    """Return the row of this fleet's cluster; deactivate those of other fleets, which do not
-    run."""
+    """Return the row of this fleet's cluster.
+
+    Clusters of other fleets are deactivated: they do not run now.
+    """
     values = {"access": {"kubeconfig": str(kubeconfig)}, "is_active": True}
     cluster = Cluster.objects.filter(name=name).first()
     if cluster is None:

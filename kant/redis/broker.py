@@ -27,8 +27,10 @@ PAUSES = {"interval_start": RETRY_S, "interval_step": 1.0, "interval_max": 10.0}
 
 
 class Consumer(consumer.Consumer):
-    """A consumer that listens whenever the broker allows; `broker_channel_error_retry` makes it
-    retry."""
+    """A consumer that listens whenever the broker allows.
+
+    `broker_channel_error_retry` makes it retry.
+    """
 
     class Blueprint(consumer.Consumer.Blueprint):
         # Workers here need not know of each other, and Gossip fails in an outage.
@@ -82,7 +84,7 @@ for _name in ("celery.worker.consumer.consumer", "celery.worker.request"):
 
 
 class BeatScheduler(PersistentScheduler):
-    """A scheduler that sends what failed when it is due again."""
+    """A beat that sends again, when it is next due, what could not be sent."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._outage = Outage(log, "Redis", "ticks, samples and other background work wait")

@@ -65,10 +65,10 @@ class JobBatchOutput(serializers.Serializer[Any]):
 class JobBatchView(View):
     """Submit up to 1,000 different jobs at once, or up to 10,000 including those of arrays.
 
-    Each document is accepted or refused by itself: the answer is 200 and says for each what `POST
-    /api/v1/jobs` would have returned. This is cheaper than one call per job. `after` and `after_ok`
-    may name only jobs that existed before. A dry run changes nothing and says which would be
-    accepted.
+    Each document is accepted or refused by itself: the answer is 200 and says for each what
+    `POST /api/v1/jobs` would have returned. This is cheaper than one call per job. `after` and
+    `after_ok` may name only jobs that existed before. A dry run changes nothing and says which
+    would be accepted.
     """
 
     scope = Scope.SUBMIT

@@ -30,8 +30,7 @@ AnyField = serializers.Field[Any, Any, Any, Any]
 
 
 class AmountField(Integer):
-    """A whole number whose range is documented here but checked later, together with all other
-    rules."""
+    """A whole number; its range is documented here but checked later, with all other rules."""
 
     def __init__(self, least: int | None, most: int | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -63,8 +63,8 @@ class JobGpuUseOutput(Output[Any]):
     """How busy a job's GPUs were, as measured by Prometheus.
 
     `measured_gpu_hours`: the part of the job's GPU time for which it is known how busy the GPUs
-    were. `idle_gpu_hours`: the part of that in which nothing ran on them. `busy`: how busy they
-    were in the rest, from 0 to 1. `until`: the end of the measured period.
+    were. `idle_gpu_hours`: the part of that in which nothing ran on them. `busy`: the share of the
+    measured time in which something ran, from 0 to 1. `until`: the end of the measured period.
     """
 
     measured_gpu_hours = serializers.FloatField()
@@ -76,8 +76,8 @@ class JobGpuUseOutput(Output[Any]):
 class ClusterOutlookOutput(Output[Any]):
     """What was known of a cluster when a cluster was chosen for the job.
 
-    `starts_now`: the job would start there at once. `expected_start`: otherwise when, null =
-    unknown. `why`: why it would not start at once, or not at all.
+    `starts_now`: the job would start there at once. `expected_start`: otherwise when,
+    null = unknown. `why`: why it would not start at once, or not at all.
     """
 
     cluster = serializers.CharField()
@@ -176,8 +176,8 @@ class JobOutput(Output[Job]):
 class JobArrayOutput(serializers.Serializer[Any]):
     """Jobs that were submitted as one array.
 
-    `gpus`: the GPUs of all their pods. `states`: the number of jobs in each state. `GET
-    /api/v1/jobs?array=` lists the jobs.
+    `gpus`: the GPUs of all their pods. `states`: the number of jobs in each state.
+    `GET /api/v1/jobs?array=` lists the jobs.
     """
 
     id = serializers.UUIDField()
@@ -301,8 +301,8 @@ class GrowthOutput(serializers.Serializer[Any]):
 class ExplanationOutput(serializers.Serializer[Any]):
     """Why the job is in its current state.
 
-    `position`: 1 = next in its cluster's order, which may differ from the order of submission; null
-    = it is in no order, e.g. while it is held. `evidence`: the numbers behind the reason;
+    `position`: 1 = next in its cluster's order, which may differ from the order of submission;
+    null = it is in no order, e.g. while it is held. `evidence`: the numbers behind the reason;
     `numbers`: the same in readable form. `since`: since when this reason holds. `standstill`: why
     nothing is being decided on its cluster, empty while a scheduler is working there.
     """

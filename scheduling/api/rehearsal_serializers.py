@@ -11,8 +11,7 @@ from tenants.api.schema import DryRunOutput
 
 
 class PlacesOutput(serializers.Serializer[Any]):
-    """Pods that would be placed now, on how many nodes and in how many leaf groups (0 =
-    unknown)."""
+    """Pods that would be placed now, with numbers of nodes and of leaf groups (0 = unknown)."""
 
     pods = serializers.IntegerField()
     nodes = serializers.IntegerField()

@@ -65,7 +65,7 @@ SECRET_KEY = re.compile(r"(?!\.\.?\Z)(?!\.\.)[-._A-Za-z0-9]{1,253}")
 NAME_RULE = "Not a name of Kubernetes: lower-case letters, digits, “-” and “.”, at most 253."
 
 
-# --- what can be wrong ----------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------
 def check_name(name: str, at: Path, faults: Faults) -> None:
     faults.unless(bool(DNS.fullmatch(name)), at, NAME_RULE)
 
@@ -254,7 +254,7 @@ def _names(names: Sequence[str], at: Path, faults: Faults) -> None:
         faults.unless(name not in names[:index], (*at, index), f"{name!r} is named twice.")
 
 
-# --- how they are kept ----------------------------------------------------------------------------
+# --- storage --------------------------------------------------------------------------------------
 def _whole_tolerations(given: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     return [asdict(Toleration(**one)) for one in given]
 

@@ -20,8 +20,8 @@ class Cluster(models.Model):
       which an autoscaler may add nodes (services/clusters/node_groups.py); {} = the cluster does
       not grow.
     - `takes_any`: whether jobs that name no cluster may come here.
-    - `provisioning_class`: of the ProvisioningRequests by which gangs ask for such nodes; "" =
-      their pending pods ask for them.
+    - `provisioning_class`: of the ProvisioningRequests by which gangs ask for such nodes;
+      "" = their pending pods ask for them.
     """
 
     name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
@@ -121,7 +121,7 @@ class StandingOrder(models.Model):
 
 
 class ToldGroups(models.Model):
-    """Groups of pods with anti-affinity rules that schedulers of a divided cluster placed recently.
+    """Groups that recently placed pods keep away from, in a divided cluster.
 
     {group: seconds since the epoch}, for schedulers that have not heard of these pods yet. A
     scheduler that places pods named in rules locks this row exclusively until it has written; one

@@ -45,8 +45,10 @@ class LogPart(NamedTuple):
 
 
 def log_options(name: str, query: Mapping[str, str], now: float) -> LogPart:
-    """Parse the options. Raises ApiError 400 for what does not parse, 422 for what is not
-    allowed."""
+    """Parse the options.
+
+    Raises ApiError 400 for what does not parse, 422 for what is not allowed.
+    """
     since_s, tail, limit = (_number(query, n) for n in ("sinceSeconds", "tailLines", "limitBytes"))
     since = _moment(query["sinceTime"]) if "sinceTime" in query else None
     causes = []

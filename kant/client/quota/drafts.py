@@ -205,8 +205,10 @@ def add_flags(command: Any, kinds: Any, formats: Any) -> None:
 
 
 def _amount_or_cell(text: str) -> float | str:
-    """Parse a number of GPUs, or several words, which the server parses. Raises
-    ArgumentTypeError."""
+    """Parse a number of GPUs; several words stay text, which the server parses.
+
+    Raises ArgumentTypeError.
+    """
     return text if len(text.split()) > 1 else amount(text)
 
 

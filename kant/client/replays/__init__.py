@@ -168,7 +168,7 @@ def _show(form: str, replay: dict[str, Any]) -> None:
         raise ClientError(FAILED, f"{replay['state']}: {replay['message']}")
 
 
-# --- what is asked for ----------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------------------
 def moment(text: str) -> datetime:
     """Parse a time; without an offset it is UTC. Raises ArgumentTypeError."""
     try:

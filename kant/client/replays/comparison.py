@@ -80,7 +80,7 @@ def comparison(replay: Row) -> None:
         output.note(doubt)
 
 
-# --- values in words ------------------------------------------------------------------------------
+# --- formatting values ----------------------------------------------------------------------------
 def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 

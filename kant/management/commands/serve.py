@@ -26,7 +26,7 @@ from scheduling.kube.seam import KubeError
 from tenants.outage import redis_trouble
 
 HOST = "127.0.0.1"
-STOP_WITHIN_S = 1  # for answers; must be less than the limit for the process
+STOP_WITHIN_S = 1  # for answers; `kant.ending` bounds the whole process
 
 
 class Command(BaseCommand):
@@ -160,8 +160,10 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def listen(port: int) -> socket.socket:
-    """Return the bound socket; bound before anything starts, so a taken port is reported at
-    once."""
+    """Return the bound socket.
+
+    It is bound before anything starts, so that a taken port is reported at once.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

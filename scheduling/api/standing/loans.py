@@ -82,7 +82,7 @@ class LoanLedgerOutput(serializers.Serializer[Any]):
 class LoansView(View):
     """Who borrows how much of whose guarantee now, and who wants it back.
 
-    Shows the loans of which you may see one side, those with the most wanted back first.
+    Shows loans whose borrower or lender you may see, those with the most wanted back first.
     """
 
     shapes = {"GET": Shape(LoanLedgerOutput, texts=QUERY)}

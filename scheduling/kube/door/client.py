@@ -205,7 +205,7 @@ class Client:
             await self.open()
             return True
 
-    # --- words --------------------------------------------------------------------------------
+    # --- errors -------------------------------------------------------------------------------
     def _no_reply(self, error: Exception) -> NoReply:
         server = self._endpoint.server
         if isinstance(error, Untrusted):

@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # --- what an answer is made of --------------------------------------------------------------
+    # --- parsing an answer ----------------------------------------------------------------------
     def _read_head(self, data: bytes) -> bytes:
         """Read the head and return the bytes behind it."""
         end = data.find(b"\r\n\r\n")

@@ -424,9 +424,9 @@ class _Request:
         raise self._client.problem(reply, self._what)
 
     async def _first_word(self) -> Reply | KubeError | None:
-        """Return the reply, or None if there is none yet.
+        """Return the reply, or None if there is none yet or reading was stopped.
 
-        That is so for a followed container that has printed nothing, or if nobody reads any more.
+        A followed container that has printed nothing gives no reply yet.
         """
         try:
             async with asyncio.timeout(SILENT_AFTER_S if self._follow else None):

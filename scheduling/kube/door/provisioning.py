@@ -111,8 +111,10 @@ def provisioning_facts(raw: KubeProvisioningRequest) -> ProvisioningFacts:
 
 
 def not_served(error: KubeError) -> str:
-    """Say why there are no ProvisioningRequests, with a remedy; "" = unknown whether there are
-    any."""
+    """Say why there are no ProvisioningRequests, with a remedy.
+
+    "" = it is unknown whether there are any.
+    """
     if error.code == HTTPStatus.NOT_FOUND:
         return (
             f"the cluster does not serve ProvisioningRequest of {VERSION}; install its "

@@ -69,7 +69,7 @@ def looking(
     return look
 
 
-# --- what replies say -----------------------------------------------------------------------------
+# --- judging replies ------------------------------------------------------------------------------
 def refused(reply: Reply) -> CallOutcome | None:
     """Return REFUSED for a 4xx that neither a retry nor a look can help."""
     if 400 <= reply.code < 500 and reply.code not in (408, 409, 429):

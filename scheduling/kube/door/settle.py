@@ -122,6 +122,8 @@ class Settler:
 
 
 def _refuses_account(reply: Reply) -> bool:
-    """Whether it is a 401 or the 403 of missing rights; admission, as by a ResourceQuota, says 403
-    too."""
+    """Whether it is a 401, or the 403 of missing rights.
+
+    Admission, e.g. by a ResourceQuota, says 403, too.
+    """
     return reply.code == 401 or (reply.code == 403 and " cannot " in reply.status.message)

@@ -180,8 +180,10 @@ class ClaimRequests:
         self._client = client
 
     def select_node(self, effect: SelectNode) -> Request:
-        """Select the node: DONE once the claim names it; its provisioner makes the volume, or
-        withdraws."""
+        """Select the node: DONE once the claim names it.
+
+        Its provisioner then makes the volume, or withdraws the node.
+        """
 
         def settle(reply: Reply) -> CallOutcome | None:
             if reply.code == 200:

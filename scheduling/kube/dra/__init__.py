@@ -1,2 +1,1 @@
-"""Dynamic resource allocation (DRA): devices, claims for them, and which claim gets which
-devices."""
+"""Dynamic resource allocation (DRA): devices, claims for them, and their allocation."""

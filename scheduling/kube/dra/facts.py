@@ -112,8 +112,7 @@ class SliceFacts(Struct, frozen=True, gc=False):
 
 
 class TaintRuleFacts(Struct, frozen=True, gc=False):
-    """A DeviceTaintRule: puts `taint` on all devices with this driver, pool and name, None =
-    any."""
+    """A DeviceTaintRule: puts `taint` on devices with this driver, pool and name, None = any."""
 
     name: str
     uid: str
@@ -226,8 +225,8 @@ class ExtendedAsks(NamedTuple):
 class DeviceClaimFacts(Struct, frozen=True, gc=False):
     """A ResourceClaim.
 
-    - `given`: its devices, None = it is not allocated; `nodes`: where they can be used, () =
-      everywhere.
+    - `given`: its devices, None = it is not allocated; `nodes`: where they can be used,
+      () = everywhere.
     - `reserved_for`: uids of the pods that use it.
     - `made_for`: name and uid of the pod whose extended resources it holds; that pod's scheduler
       made it.

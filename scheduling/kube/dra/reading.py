@@ -158,8 +158,10 @@ def _attribute(raw: RawAttribute) -> Attribute | None:
 
 
 def _counters(raw: Iterable[RawCounters]) -> tuple[Consumed, ...]:
-    """Return counters. A shared set has a `name`; a device's entry names the set in
-    `counter_set`."""
+    """Return counters.
+
+    A shared set has a `name`; a device's entry names the set in `counter_set`.
+    """
     return tuple(
         Consumed(each.counter_set or each.name, name, parse(amount.value))
         for each in raw
@@ -220,8 +222,10 @@ def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
 
 
 def _readiness(status: DeviceClaimStatus) -> tuple[tuple[str, ...], str]:
-    """Return the device conditions that do not hold yet, and why they never will ("" = they
-    may)."""
+    """Return the device conditions that do not hold yet, and why they never will.
+
+    "" = they may still hold.
+    """
     told = {(d.driver, d.pool, d.device, d.share_id): d.conditions for d in status.devices}
     not_ready = []
     for each in status.allocation.devices.results if status.allocation is not None else ():

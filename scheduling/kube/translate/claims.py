@@ -33,7 +33,10 @@ class _Volume(Struct, rename="camel"):
 
 
 def claims_of(raw: KubePod) -> tuple[str, ...]:
-    """As `names_of_claims`, but logs what cannot be read; a waiting pod is refused elsewhere."""
+    """As `names_of_claims`, but logs what cannot be read.
+
+    If the pod waits, it is refused elsewhere.
+    """
     try:
         return names_of_claims(raw)
     except ValueError as wrong:
@@ -61,8 +64,10 @@ def names_of_claims(raw: KubePod) -> tuple[str, ...]:
 
 
 def device_claims_of(raw: KubePod) -> tuple[PodClaim, ...]:
-    """As `names_of_device_claims`, but logs what cannot be read; a waiting pod is refused
-    elsewhere."""
+    """As `names_of_device_claims`, but logs what cannot be read.
+
+    If the pod waits, it is refused elsewhere.
+    """
     try:
         return names_of_device_claims(raw)
     except ValueError as wrong:

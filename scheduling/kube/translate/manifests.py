@@ -181,16 +181,20 @@ def is_stand_in(name: str, labels: Mapping[str, str]) -> bool:
 
 
 def provisioning_name(job_name: str, job_id: str, digest: str, number: int) -> str:
-    """Return `{job}-{8 hex of the job's id}-nodes-{6 hex of the digest}-{number}`, cut as
-    `pod_name`."""
+    """Return `{job}-{8 hex of the job's id}-nodes-{6 hex of the digest}-{number}`.
+
+    It is cut as in `pod_name`.
+    """
     end = f"{_middle(job_id, NODES)}{digest[:6]}-{number}"
     room = NAME_LIMIT - TEMPLATE_ROOM - len(end)
     return f"{_legal(job_name)[:room].strip('-') or 'job'}{end}"
 
 
 def provisioning_number(name: str, job_id: str) -> int:
-    """Return the number in a ProvisioningRequest's name; 0 = not a name that Kant gives for this
-    job."""
+    """Return the number in a ProvisioningRequest's name.
+
+    0 = Kant gives no such name for this job.
+    """
     ours = is_provisioning_name(name) and _middle(job_id, NODES) in name
     return int(name.rpartition("-")[2]) if ours else 0
 

@@ -79,8 +79,10 @@ LATER = msgspec.Raw()
 
 
 def decoded(raw: msgspec.Raw, kind: Any, absent: Any) -> Any:
-    """Decode a field that was left undecoded; `absent` if it is missing or null. Raises
-    ValueError."""
+    """Decode a field that was left undecoded. Raises ValueError.
+
+    `absent`: the result if the field is missing or null.
+    """
     found = msgspec.json.decode(raw, type=kind | None) if bytes(raw) else None
     return absent if found is None else found
 

@@ -113,8 +113,10 @@ class _OfSpec(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _of_spec(text: bytes) -> _OfSpec:
-    """Read a spec given as JSON; cached, as many pods are made from one template. Raises
-    ValueError."""
+    """Read a spec given as JSON. Raises ValueError.
+
+    The result is cached, as many pods are made from one template.
+    """
     spec = _spec.decode(text)
     main = spec.containers[0] if spec.containers else Container()
     command = [*decoded(main.command, list[str], []), *decoded(main.args, list[str], [])]

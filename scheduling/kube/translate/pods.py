@@ -97,8 +97,7 @@ def _disrupted(raw: KubePod) -> str:
 
 
 def _ended(raw: KubePod) -> Terminated | None:
-    """Return how the pod's containers ended: the first that failed, otherwise the last to
-    finish."""
+    """Return how the pod's containers ended: the first to fail, otherwise the last to finish."""
     ends = [each.state.terminated for each in raw.status.container_statuses]
     done = [end for end in ends if end is not None]
     if not done or len(done) < len(ends):

@@ -190,8 +190,10 @@ def _of_container(container: Container, given: Given) -> Requests:
 
 
 def _given(status: PodStatus) -> dict[str, Requests]:
-    """Return what containers hold: as in kube-scheduler, the larger of actual and allocated
-    amounts."""
+    """Return what containers hold: the larger of actual and allocated amounts.
+
+    kube-scheduler does the same.
+    """
     found: dict[str, Requests] = {}
     for each in (*status.container_statuses, *status.init_container_statuses):
         if bytes(each.resources) in (b"", b"null"):

@@ -63,8 +63,7 @@ def levels_of_pod(notes: Mapping[str, str], names: LevelNames) -> PodLevels:
 
 
 def known(asked: Iterable[AskedLevel | AskedTier], names: LevelNames) -> PodLevels:
-    """Resolve the levels; the first required and the first preferred one count. Raises
-    Contradicts."""
+    """Resolve levels; the first required and the first preferred one count. Raises Contradicts."""
     required = preferred = ""
     for ask in asked:
         level = names.meant(ask)

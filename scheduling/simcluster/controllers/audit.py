@@ -94,8 +94,10 @@ class Audit:
         store.listeners.append(self._on_change)
 
     def _load(self, data: bytes) -> int:
-        """Load all complete lines and return their length; a kill may have cut off the last
-        line."""
+        """Load all complete lines and return their length.
+
+        A kill may have cut off the last line.
+        """
         whole = data.rfind(b"\n") + 1
         for line in data[:whole].splitlines():
             self._lines += 1
@@ -183,8 +185,10 @@ class Audit:
             self._rewrite()
 
     def _rewrite(self) -> None:
-        """Rewrite the file with only what is still kept; a crash leaves the old file or the new
-        one."""
+        """Rewrite the file with only what is still kept.
+
+        A crash leaves the old file or the new one.
+        """
         kept = (
             ("double", self.doubles),
             ("claimed-twice", self.double_claims),

@@ -35,8 +35,7 @@ def tolerated_s(taints: list[dict[str, Any]], spec: Mapping[str, Any]) -> float 
 
 
 class TaintEvictions:
-    """Watches nodes and pods; each pair of a pod and its node's taints gets at most one
-    deadline."""
+    """Watches nodes and pods; each (pod, node taints) pair gets at most one deadline."""
 
     def __init__(self, registry: Registry, timers: Timers) -> None:
         self._registry = registry

@@ -131,8 +131,10 @@ class Kubelets:
                 self._resume(pod)
 
     def _take_up(self, agent: NodeAgent) -> None:
-        """Resume all pods of a node whose kubelet appears again: nothing was done there
-        meanwhile."""
+        """Resume all pods of a node whose kubelet has come (back).
+
+        Whatever was due there in the meantime was left undone.
+        """
         found = [self._store.get("pods", run.key) for run in agent.pods.values()]
         for run in agent.pods.values():
             agent.release(run)
@@ -177,7 +179,7 @@ class Kubelets:
             self._timers.after(ORPHAN_S, self._collect_orphans, agent)
         return run
 
-    # --- what the store says ------------------------------------------------------------------
+    # --- changes in the store -----------------------------------------------------------------
     def _on_change(self, plural: str, change: StoredChange, obj: Obj) -> None:
         if plural == "pods" and change.new.fields[_NODE]:
             self._on_pod(change, obj)
@@ -240,7 +242,7 @@ class Kubelets:
             stop_s = self._delays.stop_s if run.stop_s is None else run.stop_s
             self._timers.after(min(grace, stop_s), self._stop, run)
 
-    # --- what a kubelet does ------------------------------------------------------------------
+    # --- actions of a kubelet -----------------------------------------------------------------
     def _current(self, run: PodRun) -> tuple[NodeAgent, Obj] | None:
         """Return agent and pod of a run, if the node works and the pod still exists."""
         agent = self.nodes[run.node]

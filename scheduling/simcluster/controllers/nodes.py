@@ -59,8 +59,7 @@ def mark_reachable(registry: Registry, name: str) -> None:
 
 
 def set_gpu_health(registry: Registry, name: str, gpu: int, *, healthy: bool) -> None:
-    """Report one GPU as the device plugin does: update allocatable and name it in the
-    annotation."""
+    """Report one GPU as the device plugin does: update allocatable and the annotation."""
     obj = registry.stored(NODES, "", name).decode()
     unhealthy = _set_unhealthy(obj, UNHEALTHY_GPUS, gpu, healthy=healthy)
     usable = amounts(obj["status"]["capacity"])[GPU] - unhealthy

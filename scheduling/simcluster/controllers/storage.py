@@ -216,8 +216,10 @@ class StorageController:
         return ""
 
     def _value(self, label: str, node: str) -> str | None:
-        """Return the node's label; that of any node if the volume is made before one is
-        selected."""
+        """Return the label of that node.
+
+        If the volume is made before a node is selected, any node's label will do.
+        """
         nodes = self._store.objects["nodes"]
         names: Iterable[str] = [node] if node else sorted(nodes)
         labels = (nodes[name].labels.get(label) for name in names if name in nodes)

@@ -46,8 +46,7 @@ _MERGE_KEYS: dict[tuple[str, ...], str | None] = {
 
 
 def _unprocessable() -> ApiError:
-    """Return the API server's refusal of a JSON patch that cannot be applied, whatever the
-    reason."""
+    """Return the API server's refusal of any JSON patch that cannot be applied."""
     message = "the server rejected our request due to an error in our request"
     return ApiError(422, "Invalid", message, {})
 
@@ -67,8 +66,10 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 # --- strategic merge ------------------------------------------------------------------------
 def strategic_patch(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
-    """Apply the patch. Raises ApiError 400 for an unknown directive, 500 for a missing merge
-    key."""
+    """Apply the patch.
+
+    Raises ApiError 400 for an unknown directive, 500 for an element without its merge key.
+    """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     directive = patch.get("$patch")
@@ -118,8 +119,10 @@ def _merge_list(current: list[Any], patch: list[Any], path: tuple[str, ...]) -> 
 
 # --- RFC 6902 -------------------------------------------------------------------------------
 def json_patch(target: Obj, operations: Any) -> Obj:
-    """Apply the patch. Raises ApiError 400 for a malformed operation, 422 for an inapplicable
-    one."""
+    """Apply the patch.
+
+    Raises ApiError 400 for a malformed operation, 422 for one that cannot be applied.
+    """
     if not isinstance(operations, list):
         raise bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type "

@@ -232,8 +232,7 @@ def _container_causes(container: Obj, at: str) -> Causes:
 
 @lru_cache(maxsize=4096)
 def _amount_problems(resource: str, text: str) -> tuple[tuple[str, str], ...]:
-    """Return (refused value, reason) for one amount; cached, as all pods use the same few
-    amounts."""
+    """Return (refused value, reason) for one amount; cached, as pods repeat the same few."""
     value = parse(text)
     if "/" not in resource and resource not in _STANDARD and not resource.startswith("hugepages-"):
         return (
