@@ -271,7 +271,7 @@ def _arrival(
     over = window.at(job.ended_at) if ended and job.ended_at is not None else math.inf
     last = max((gone for _, gone in pods.values()), default=-math.inf)
     # How long a job would have run is unknown if it ended while it waited (before its first start
-    # or after it lost its places), or if it was cancelled after it began anew.
+    # or after it lost its places), or if it was cancelled after it started over.
     waited = last < over < math.inf and job.state != JobState.SUCCEEDED
     # A plain pod's job ends when its pod has to leave.
     cut_off = over < math.inf and was_made_to_go

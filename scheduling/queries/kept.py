@@ -31,9 +31,9 @@ class _Kept(Generic[Answer]):
 
 
 def kept(key: str, ask: Callable[[], Answer]) -> Answer:
-    """Return the answer under this key, found anew if it is old.
+    """Return the answer under this key, found again if it is old.
 
-    Without Redis everybody asks anew.
+    Without Redis every caller asks again.
     """
     asking = f"{key}:asking"
     # Callers that write to Redis report its outage: here only time is lost.
@@ -74,7 +74,7 @@ def kept_while(key: str, mark: object, ask: Callable[[], Answer]) -> Answer:
     """Return the answer under this key as long as it was found with an equal mark.
 
     While one caller works it out, others get the previous answer, if there is one. Without Redis
-    everybody asks anew.
+    every caller asks again.
     """
     asking = f"{key}:asking"
     try:

@@ -229,7 +229,7 @@ def facts_of_node(row: NodeRecord) -> tuple[Delta, ...]:
 
 
 def _others_on(row: NodeRecord) -> Iterator[Delta]:
-    """Yield the pods of others on the node: the right number, with the right sum."""
+    """Yield the pods of others on the node: their number and their sum are as its row says."""
     held = {name: row.facts.get(f"other_{name}", {"value": 0})["value"] for name in OTHER_AMOUNTS}
     extended = row.facts.get("other_extended", {"value": {}})["value"]
     rules = map(read_rules, row.company.get("rules", ()))

@@ -128,7 +128,7 @@ def last_ordinal(job: Job, pod_set: PodSet) -> int:
 
 
 def _default(job: Job) -> str:
-    # For pods that somebody else made, the API server says that there are several containers.
+    # For a pod that somebody else made with several containers, the API server's error lists them.
     return "" if job.pod_name else MAIN
 
 

@@ -122,7 +122,7 @@ def rehearse_job(viewer: User, job: Job) -> Rehearsed:
 
 
 def _rehearsed_by_rows(job: Job, live: LiveJob) -> Rehearsal:
-    """Raises CannotTell."""
+    """Rehearse a new job on a state built from rows. Raises CannotTell."""
     known = Known(job.cluster)
     job.scope = known.scope_of(live.request)
     request = kept_away(live.request, surroundings_of(job.cluster, live), known.keepers)
@@ -171,7 +171,7 @@ def _reviewed(viewer: User, job: Job) -> Rehearsed | None:
 
 
 def _reviewed_by_rows(job: Job) -> Rehearsal | None:
-    """Raises CannotTell."""
+    """Review a waiting job on a state built from rows. Raises CannotTell."""
     known = Known(job.cluster)
     if job.scope == WIDE:
         raise CannotTell(FITS_NO_SHARD)

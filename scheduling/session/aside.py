@@ -7,8 +7,9 @@ from scheduling.engine.deltas import Delta, JobSubmitted
 
 
 def culprit(deltas: Sequence[Delta], now: float) -> str | None:
-    """Return the waiting job that alone makes the first cycle over `deltas` raise, or None. None
-    means that the error needs several jobs together, or none at all.
+    """Return the waiting job that alone makes the first cycle over `deltas` raise, or None.
+
+    None means that the error needs several jobs together, or none at all.
 
     `deltas` are everything that a new session knows, so each try starts from an empty state.
     """

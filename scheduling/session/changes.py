@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.2  # how often to check which nodes exist and which may be lent
 USED_S = 0.5  # how often to read how much quota the jobs of other scopes use
-PUT_OFF = 2  # while news wait, periodic work runs this many times less often
+PUT_OFF = 2  # while news waits, periodic work runs this many times less often
 AT_ONCE = 1000  # jobs without a wake-up that one pass takes in
 COUNT_S = 10.0  # how often to compare the versions of all open jobs: finds a lost wake-up
 
@@ -108,7 +108,7 @@ class Changes:
     def read(self, now: float, *, at_leisure: bool = True) -> None:
         """Take over what is new.
 
-        `at_leisure`: no news of the cluster wait. Otherwise periodic work is put off for a while.
+        `at_leisure`: no news of the cluster waits. Otherwise periodic work is put off for a while.
         Raises Inactive or Reopen.
         """
         found, touched = self._news.read(self.life.jobs)
@@ -130,7 +130,7 @@ class Changes:
         self.refresh(ids, now)
 
     def look_back(self, now: float) -> None:
-        """Tell the engine past use when fair share starts to count it or counts it otherwise.
+        """Tell the engine past use when the policy starts to count it, or counts it differently.
 
         The first time, also tell it how much work the moves of earlier schedulers have lost.
         """
@@ -181,7 +181,7 @@ class Changes:
                     job_id,
                     Kind.FAILED,
                     state,  # type: ignore[arg-type]
-                    # The state table allows a job that could never be placed no other end.
+                    # The state table allows no other end for a job that could never be placed.
                     to_state=JobState.FAILED,
                     version=version,
                     reason="Misconfigured",

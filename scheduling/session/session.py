@@ -163,7 +163,7 @@ class Session:
         """Take up what was begun: reconcile intents with what the API says.
 
         `mine`: the nodes of the scope, by their rows. `still_leads` is called between the steps,
-        each of which may take long; it raises if the lease is lost and all this is in vain.
+        each of which may take long; it raises if the lease is lost, as going on is useless then.
         """
         self.changes.start()
         self.nodes.cordoned(self.changes.cordons)
@@ -181,11 +181,11 @@ class Session:
         self._first = []
 
     def stop(self, within: float = STOP_WITHIN_S) -> bool:
-        """End all traffic; return whether that was done within so many seconds."""
+        """End all traffic; return whether that was done within this many seconds."""
         return self.gateway.stop(within)
 
     def wait_for_news(self, seconds: float) -> bool:
-        """Return whether news arrived within `seconds` that is to be taken in by then."""
+        """Wait up to `seconds`; return whether there is news to take in."""
         rest = self.rest()
         if rest >= seconds:
             sleep(seconds)
@@ -196,7 +196,7 @@ class Session:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether news arrive so fast that passes are put off."""
+        """Whether news arrives so fast that passes are put off."""
         return self._bites.are_large
 
     def rest(self) -> float:
@@ -257,8 +257,7 @@ class Session:
     def decide_due(self) -> Pass | None:
         """Decide what was due by the passing of time alone, as of that instant.
 
-        Were it decided as of when the process got to it, it would depend on what else happened
-        since.
+        Otherwise the decision would depend on what else happened before the process got to it.
         """
         due = self.next_at
         if due is None or not self._at <= due <= time.time() < due + LATE_S:
@@ -309,7 +308,7 @@ class Session:
             self.changes.taken_up(offers)
             now = time.time()  # these jobs came meanwhile
         new_kinds = self._devices.demands.new_kinds
-        self._tell_devices()  # of kinds that jobs brought
+        self._tell_devices()  # of kinds of devices that new jobs ask for
         if new_kinds:  # otherwise what others hold would look free for one pass
             self.life.volumes.devices.tell_held(of_others=True)
         self._tell_of_nodes_to_come()
@@ -652,7 +651,7 @@ class Session:
                 if divided.jobs_on(self.cluster_id, self.scope, new):
                     raise Reopen(f"nodes came to scope {self.scope!r} with jobs on them")
                 self._arrived(new)
-        # Only when all are counted: claiming what another scope has is in vain each time.
+        # Only when all are counted, as claims of nodes that another scope has fail each time.
         if changes.counted:
             nodes.look_for_unclaimed()
         if nodes.unclaimed:

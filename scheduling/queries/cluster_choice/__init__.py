@@ -1,1 +1,1 @@
-"""What rows tell of several clusters for a job that may run on any of them."""
+"""What rows say of several clusters, for a job that may run on any of them."""

@@ -1,1 +1,1 @@
-"""What is told of nodes: the orders about them, and what a change of them would do."""
+"""Reads about nodes: the orders for them, and what a change of them would do."""

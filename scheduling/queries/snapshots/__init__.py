@@ -1,1 +1,1 @@
-"""Snapshots: all that a scheduler is told, in a file from which the same is decided elsewhere."""
+"""Snapshots: files with all that a scheduler knows, from which the same is decided elsewhere."""

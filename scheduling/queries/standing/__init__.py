@@ -1,1 +1,1 @@
-"""How a cluster stands now: who holds it, and all that its scheduler is told."""
+"""The current state of a cluster: who holds it, and all that its scheduler is told."""

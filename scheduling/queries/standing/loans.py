@@ -72,7 +72,7 @@ class LoanSum:
 
 @dataclass(frozen=True, slots=True)
 class LoanLedger:
-    """All loans, those first of which most is wanted back.
+    """All loans, those of which most is wanted back first.
 
     `reclaiming`: the clusters whose policy takes back loans by preemption; elsewhere they come back
     as jobs end.

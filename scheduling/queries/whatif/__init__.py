@@ -1,1 +1,1 @@
-"""What would happen if: asked of a state of the engine that is kept current from the rows."""
+"""What-if questions, asked of an engine state that is kept current from the rows."""

@@ -126,7 +126,7 @@ class Desk(Protocol):
     def next(self, clusters: Iterable[int], timeout_s: float, /) -> Inquiry | None:
         """Return the next question; None = none came in time.
 
-        If other clusters are heard elsewhere, only questions about these.
+        Only questions about these clusters, if others are heard elsewhere.
         """
 
     def close(self) -> None: ...

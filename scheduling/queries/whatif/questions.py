@@ -115,7 +115,7 @@ def base_within(ground: Ground, run_times: RunTimes, until: float) -> BaseRun:
 
 @dataclass(frozen=True, slots=True)
 class PlanWanted:
-    """A plan for so many more whole nodes of a GPU model, or for a waiting job.
+    """A plan for this many more whole nodes of a GPU model, or for a waiting job.
 
     It is found within `within_s` seconds. The answer has the plan and the GPU model of the nodes to
     empty; None = there is no such job or GPU model.

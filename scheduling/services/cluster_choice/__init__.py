@@ -1,1 +1,1 @@
-"""Which cluster a job goes to that does not name one, and when it moves on (decisions/0075)."""
+"""Which cluster a job goes to if it names none, and when it moves on (decisions/0075)."""

@@ -20,7 +20,7 @@ from tenants.services.transactions import unit_of_work
 
 CORDONED, DRAINS, UNCORDONED = "node.cordoned", "node.drained", "node.uncordoned"
 LATEST = timedelta(days=366)
-# When a plan is given up that some pod keeps from being carried out.
+# How long until a plan that some pod blocks is given up.
 PLAN_WITHIN = timedelta(minutes=30)
 
 

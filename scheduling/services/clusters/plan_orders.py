@@ -1,6 +1,6 @@
 """Orders to free whole nodes at a later time, within an approved cost.
 
-An operator places an order and may cancel it. A plan made anew at that time carries it out.
+An operator places an order and may cancel it. At that time, a new plan carries it out.
 """
 
 import uuid

@@ -156,7 +156,7 @@ class Rows:
 
     On PostgreSQL they go as one array for each column in which they differ, elsewhere by an INSERT
     that is prepared once. Most rows are almost equal. `bulk_create` prepares every column of every
-    row anew; here one row is prepared, and of its copies only what differs.
+    row; here one row is prepared, and of its copies only what differs.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class Ids:
         self._ahead = {model: [*ids] for model, ids in (ahead or {}).items()}
 
     def take(self, *wanted: tuple[type[Model], int]) -> list[list[int]]:
-        """Take so many ids for each of these tables; missing ones are reserved by `new_ids`."""
+        """Take this many ids for each of these tables; missing ones are reserved by `new_ids`."""
         here = [self._cut(model, count) for model, count in wanted]
         missing = [
             (model, count - len(ids)) for (model, count), ids in zip(wanted, here, strict=True)
@@ -302,7 +302,7 @@ class Ids:
 
 
 def new_ids(*wanted: tuple[type[Model], int]) -> list[list[int]]:
-    """Reserve ids for so many new rows of each of these tables, which count them.
+    """Reserve ids for this many new rows of each of these tables, which count them.
 
     Must be called in a transaction that has already written: on SQLite it then holds the write
     lock, so that nobody else gets the same ids.

@@ -56,7 +56,7 @@ class Forecaster:
     """Makes the forecasts; one per process.
 
     `holder`: its name in the rows. `answers`: keeps the states of clusters and answers questions
-    meanwhile; None = everything is read anew, and nobody asks.
+    meanwhile; None = everything is read again each time, and nobody asks.
     """
 
     holder: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -94,7 +94,7 @@ class Forecaster:
 
 
 def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None) -> float:
-    """Make one pass: note what has started, learn, run ahead and write; return CPU s of children.
+    """Make one pass: note starts, learn, run ahead and write; return CPU seconds of children.
 
     If nobody schedules the cluster, or running ahead fails, the last estimates stay, as of their
     time.

@@ -68,7 +68,7 @@ class Lessons:
 
 
 def _first_of(row: StartEstimate) -> ToldBand | None:
-    """Return what the job was told first."""
+    """Return the first estimate of a job."""
     if row.first_as_of is None or row.first_p10 is None or row.first_p90 is None:
         return None
     p10, p50, p90 = row.first_runs

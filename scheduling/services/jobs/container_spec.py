@@ -36,7 +36,7 @@ def check_containers(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
 def _check_part(
     item: Mapping[str, Any], part: int, amount: str, unit: str, at: Path, faults: Faults
 ) -> None:
-    """Check that containers use a part of what the pod requests: only that is counted."""
+    """Check that containers' amounts fit within the pod's. Only the pod's are counted."""
     whole = item.get(amount, 0)
     faults.unless(
         part <= whole,

@@ -68,7 +68,10 @@ def _locked_tenants(ids: Collection[int]) -> list[Tenant]:
 
 
 def _may_go_or_is_limited(queue: Queue) -> bool:
-    """A default queue cannot be deleted; without a limit, no submission needs to look at it."""
+    """Whether submissions must look at the queue: it may be deleted, or has a limit.
+
+    A default queue cannot be deleted.
+    """
     return queue.pk is not None and (queue.name != DEFAULT_QUEUE or queue.max_waiting is not None)
 
 

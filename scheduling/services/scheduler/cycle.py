@@ -259,7 +259,7 @@ class Scheduler:
             self._open(key, lease, clock)
 
     def _renew(self, led: Led, part: float = 1 / 3) -> None:
-        """Renew the lease once that part of it has passed. Raises LeaseLost."""
+        """Renew the lease once this part of it has passed. Raises LeaseLost."""
         if not led.lost and not led.is_due(part):
             return
         led.renew()
@@ -426,7 +426,7 @@ class Scheduler:
         written.told = told
         written.order.tell(led.lease, session.state, pace.passes)
         written.debts.tell(led.lease, session.state)
-        if led.lease.scope == WHOLE:  # in a divided cluster it is read anew each time
+        if led.lease.scope == WHOLE:  # in a divided cluster it is read again each time
             led.shelf.renew(session.cluster_id, session.settings)
 
 

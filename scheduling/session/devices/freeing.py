@@ -103,7 +103,7 @@ def _choices(holders: int, most: int | None) -> Iterable[frozenset[int]]:
 
 
 def _most_devices(demand: DeviceDemand, pods: int) -> int | None:
-    """Return how many claims may be in the way: one per device asked for; None = no limit."""
+    """Return how many claims may be in the way: one per device asked for; None = all of them."""
     amounts = [
         [ask.amount for ask in alternatives]
         for claim in demand.pending

@@ -1,6 +1,4 @@
-"""Whether device drivers say that pods may be bound (binding conditions,
-docs/operating/devices.md).
-"""
+"""Whether device drivers allow pods to be bound (binding conditions, docs/operating/devices.md)."""
 
 from collections.abc import Iterable
 

@@ -183,8 +183,8 @@ class LiveJob:
     - `surplus`: failures of pods that a gang can do without; they do not count against the job.
     - `restarts`: how often the job or a pod of it was placed again after its program failed, out of
       `max_restarts`.
-    - `crashes`: by pod, failures in a row since this scheduler leads; `kept`: by pod, the pod that
-      failed last.
+    - `crashes`: by pod, failures in a row since this scheduler took over; `kept`: by pod, the pod
+      that failed last.
     - `saved_at`: when one of its pods last reported that the work was saved.
     - `notice_s`: how many seconds before deletion its pods are to be warned, 0 = not at all.
 
@@ -192,16 +192,16 @@ class LiveJob:
     - `plain`: the pods that the job stands for, which are bound and never made; {} = Kant makes
       them.
     - `pod_gang`: the name of their gang, "" = a single pod.
-    - `pod_hold`: why the gang cannot be bound now, "" = it can.
-    - `told`: the reason for waiting that the pods were last given since this scheduler leads.
+    - `pod_hold`: why the pods cannot be bound now, "" = they can.
+    - `told`: the reason for waiting that the pods were last given since this scheduler took over.
 
     Waiting:
     - `waits_for`: why it waits, or misses pods while it runs, as the engine last said; "" = the
       engine has not said.
     - `may_grow_by`: how many of the missing pods quota allows, None = all.
     - `said`: the last such news, to be repeated.
-    - `asked_for`: the answer of an autoscaler that was asked for nodes; `consumes`: what the pods
-      say of it.
+    - `asked_for`: what became of asking an autoscaler for nodes, as a sentence; `consumes`: the
+      annotations by which the pods name that request.
     - `noted_at`: by reason, when its events last told it, since the job waits.
 
     Volumes and node rules:
@@ -425,11 +425,9 @@ class Note:
 class Offer:
     """Waiting plain pods that a job is to be made for, or whose job is to follow them.
 
-    Either one pod, or all waiting pods that name one gang.
-
-    The oldest pod comes first. `is_new`: it is a single pod without a known job. The write answers
-    by uid: `refused` says why there is no job, `over` how the pod's job ended. `jobs`: the jobs
-    that were made.
+    Either one pod, or all waiting pods that name one gang. The oldest pod comes first. `is_new`: it
+    is a single pod without a known job. The write answers by uid: `refused` says why there is no
+    job, `over` how the pod's job ended. `jobs`: the jobs that were made.
     """
 
     pods: tuple[PodFacts, ...]

@@ -217,7 +217,7 @@ class Nodes:
     def follow(self, cluster: ClusterState) -> None:
         """Subscribe to every node whose books change.
 
-        Many places free and take capacity, and not all of them report it; only the books see it
+        Much code frees and takes capacity, and not all of it reports that; only the books see it
         all.
         """
         cluster.node_followers.append(self._touched)
@@ -239,7 +239,7 @@ class Nodes:
         self._touched.clear()
         return [self._with_keepers(self.facts[name]) for name in sorted(changed)]
 
-    # --- what is own ----------------------------------------------------------------------------
+    # --- own nodes ------------------------------------------------------------------------------
     def arrived(self, names: Iterable[str]) -> None:
         """Note that the rows of these nodes now name this scope."""
         for name in sorted(names):

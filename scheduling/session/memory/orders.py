@@ -10,7 +10,7 @@ import msgspec
 from scheduling.kube.seam import NodeFacts, Sourced
 from scheduling.models import NodeOrder
 
-ORDER_OF = "an order of"  # how the source of a fact begins that an order made
+ORDER_OF = "an order of"  # prefix of the source of a fact that comes from an order
 
 
 class Cordon(NamedTuple):

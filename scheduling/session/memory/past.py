@@ -44,9 +44,10 @@ def held_since(since: datetime, at: datetime) -> QuerySet[Placement]:
 
 
 def past_use(cluster_id: int, half_life_s: float, at: datetime) -> PastUse:
-    """Return what jobs of the cluster held before `at`, halving use every `half_life_s` seconds.
+    """Return what jobs of the cluster held before `at`, weighted by age.
 
-    A steady holding comes out as exactly what is held.
+    Use counts half as much every `half_life_s` seconds. A steady holding comes out as exactly what
+    is held.
     """
     half_life_s = float(half_life_s)  # the database divides by the type that Django derives from it
     faded_s = FADED * half_life_s

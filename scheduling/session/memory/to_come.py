@@ -15,7 +15,7 @@ Devices = Callable[[str, int], Mapping[str, int]]
 
 
 class NodesToCome:
-    """`nodes`: the nodes that may come, by name, whatever scope they would belong to."""
+    """Follows the nodes that may come; `nodes`: all of them by name, of whatever scope."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}

@@ -303,7 +303,7 @@ class DeviceClaims:
         return tuple(sorted(set(found)))
 
     def _part_of_made(self, job: LiveJob, index: int) -> DevicePart:
-        """Return the same for pods that Kant makes."""
+        """Return what claims add to a pod set of pods that Kant makes."""
         part = DevicePart(job.asked.pod_sets[index])
         if job.state not in WAITING:
             # It keeps what it was placed with.

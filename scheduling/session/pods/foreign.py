@@ -190,13 +190,13 @@ class ForeignPods:
         return (self._held_by(facts) for facts in self._elsewhere.values() if not facts.owned)
 
     def groups_change(self, out: Outbox) -> None:
-        """Tell the engine anew which groups pods belong to, as rules now select other pods."""
+        """Tell the engine again which groups pods belong to, as rules now select other pods."""
         self._tell_again(self._counted.values(), out)
         for facts in self._elsewhere.values():
             self._tell_elsewhere(facts, out)
 
     def claims_change(self, claims: Iterable[ClaimName], out: Outbox) -> None:
-        """Tell the engine anew what pods mount, as these claims may have changed."""
+        """Tell the engine again what pods mount, as these claims may have changed."""
         uids = sorted({uid for name in claims for uid in self._mounting.get(name, ())})
         self._tell_again([self._counted.get(uid) for uid in uids], out)
         for uid in uids:

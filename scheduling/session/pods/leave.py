@@ -114,9 +114,8 @@ class Leaving:
     ) -> None:
         """Make these pods leave while the job continues.
 
-        They are placed again as long as the job misses pods.
-
-        `leaves` has, with each pod, what the engine is told once it is gone.
+        They are placed again as long as the job misses pods. `leaves` has, with each pod, what the
+        engine is told once it is gone.
         """
         for pod, last_word in leaves:
             pod.leaving, pod.cause, (pod.reason, pod.why) = last_word, cause, cause
@@ -128,7 +127,7 @@ class Leaving:
         job.complete = job.has_all()
 
     def resume(self, job: LiveJob) -> None:
-        """Resume the leave of pods, found at start, whose job continues without them."""
+        """Resume deleting pods, found at start, whose job continues without them."""
         for pod in job.pods.values():
             if pod.why and pod.state not in OVER:
                 pod.leaving = PodRequeued(job.id, *pod.key, not_before=0.0)
@@ -137,7 +136,7 @@ class Leaving:
                 self._pods.append((job, pod))
 
     def sweep(self, now: float) -> list[LiveJob]:
-        """Carry on with all that leave; return jobs that continue without pods that are gone."""
+        """Continue with all leaving pods; return the jobs that lost pods and continue."""
         for job in list(self.jobs.values()):
             self.give_back(job, now)
         alone = [(j, p) for j, p in self._pods if j.leaving is None and j.id in self._known]
@@ -243,7 +242,7 @@ def _is_evicted(job: LiveJob) -> bool:
 
 
 def _disruption(job: LiveJob, *, spared: bool) -> tuple[str, str] | None:
-    """Return why a plain pod goes that did nothing wrong; None = its job ended by itself."""
+    """Return why a plain pod that did nothing wrong goes; None = its job ended by itself."""
     if spared:
         return DRAIN if job.reason == DRAINED else PREEMPTION
     if not job.pod_gang or job.reason in ("", CANCELLED, RUN_LIMIT):

@@ -208,7 +208,7 @@ class PlainPods:
 
     @property
     def has_more(self) -> bool:
-        """There are pods to offer that the last pass left for the next one."""
+        """Whether the last pass left pods to be offered."""
         return bool(self._new)
 
     def answered(self, offers: list[Offer]) -> None:
@@ -234,7 +234,7 @@ class PlainPods:
                         self._set_condition(pod, shown(refusal.reason), refusal.text)
 
     def _advise(self, pod: PodFacts) -> None:
-        """Tell an owner of an unknown kind, once, what it could declare."""
+        """Say once, on a pod, what an owner of an unknown kind could declare."""
         workload = workload_of(pod)
         if workload is not None and workload.advice:
             owner = pod.namespace, workload.kind, workload.name

@@ -225,7 +225,7 @@ class Requeueing:
         return never_ran and self.goes_on_without(job, others)
 
     def goes_on_without(self, job: LiveJob, pods: list[LivePod]) -> bool:
-        """Whether enough other pods have a place or are done: any, or a gang's least number."""
+        """Whether enough other pods have a place or are done: any one, or a gang's minimum."""
         if job.leaving is not None or job.state not in HOLDING:
             return False
         gone = job.request.go_together(pod.key for pod in pods)

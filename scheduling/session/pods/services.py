@@ -59,7 +59,7 @@ class Services:
         """Delete the Services of jobs that are gone or now have their pods elsewhere.
 
         `left` returns those of the given Services that are left over in this scope. `again`:
-        request anew whatever is not as it should be.
+        request again whatever is not as it should be.
         """
         if again:
             self._asked.clear()

@@ -239,7 +239,8 @@ class Volumes:
     def _waits(self, job: LiveJob, pod: LivePod, node: Node) -> bool:
         """Whether a claim of the pod is not bound, or is bound for another node.
 
-        The latter happens after the pod was placed and before a new scheduler has looked.
+        The latter can happen if the claim was bound after the pod was placed, before a new
+        scheduler looked.
         """
         needs = [self._need(job, name) for name in self._claims_of(job, pod)]
         return any(not need.can_be_mounted or not _is_for(need, node) for need in needs)

@@ -32,7 +32,7 @@ class Installation(NamedTuple):
 def standing(
     users: Collection[int], tenants: Collection[str], queues: Collection[str]
 ) -> Installation:
-    """Return what these users need who submit to these queues of these tenants."""
+    """Return what these users need to submit to these queues of these tenants."""
     named, who, entered = sorted(tenants), sorted(users), sorted(queues)
     found = rows.ask(_sql(len(named), len(who), len(entered)), [*named, *who, *entered])
     assert found is not None  # it selects lists
@@ -62,7 +62,7 @@ def standing(
 
 @lru_cache(64)
 def _sql(tenants: int, users: int, queues: int) -> str:
-    """Return the statement for so many of each; their parameters are in this order."""
+    """Return the statement for this many of each; their parameters are in this order."""
     table = {m: _table(m) for m in (Tenant, Membership, Queue, Cluster, GpuType, NodeRecord)}
     line = f"{table[Tenant]} t JOIN line USING (id)"
     roles = (
