@@ -120,7 +120,7 @@ def _missing(changes: Iterable[ThingChange]) -> Iterator[FieldError]:
 
 
 def _locked(name: str) -> AppliedDocument:
-    """Return what was last applied under the name; two who apply it at once take turns."""
+    """Return, locked, what was last applied under the name; two who apply it at once take turns."""
     row = checked(AppliedDocument(name=name), name="name")
     row, _ = AppliedDocument.objects.get_or_create(name=row.name)
     return AppliedDocument.objects.select_for_update().get(pk=row.pk)

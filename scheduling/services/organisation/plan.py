@@ -99,7 +99,7 @@ def _owner(key: Key) -> Key:
 
 
 def _depths(things: Mapping[Key, Values]) -> dict[str, int]:
-    """Return {tenant: how many tenants are above it}; a cycle, which is refused later, ends."""
+    """Return {tenant: how many tenants are above it}. Cycles, refused later, are cut."""
     above = {key[1]: values.get("parent") for key, values in things.items() if key[0] == TENANT}
     depths = {}
     for name in above:

@@ -15,7 +15,7 @@ from scheduling.session.memory.past import Seconds, held_since
 
 
 def moves_before(cluster_id: int, scope: str, at: datetime) -> MovesBefore:
-    """Return both for a scope before `at`, as far back as the budget reaches.
+    """Return use and loss in a scope before `at`, as far back as the budget reaches.
 
     It reaches no further than the last change of the policy, which may have started a new budget.
     """

@@ -236,7 +236,7 @@ class DeviceClaims:
         )
 
     def concern(self, job: LiveJob) -> bool:
-        """Whether the engine counts devices for the job, or has to."""
+        """Whether devices are claimed for the job, or the engine counts devices for it."""
         return self.are_claimed_by(job) or any(map(counts_devices, job.request.pod_sets))
 
     def part(self, job: LiveJob, index: int) -> DevicePart:

@@ -41,7 +41,7 @@ BY_NODES = NO_ROOM | {
 
 @dataclass(slots=True)
 class _Asked:
-    """Which job had a claim told its node, and whether the claim was seen to know it.
+    """Which job had a node written to a claim, and whether the claim was then seen with it.
 
     `refused`: how often it had been refused before.
     """

@@ -84,7 +84,7 @@ class Provisioning:
         self._unbound_of = unbound_of
         self._there: dict[Name, ProvisioningFacts] = {}
         self._by_job: dict[str, dict[int, ProvisioningFacts]] = {}
-        self._asked: dict[Name, float] = {}  # when an effect was sent that is yet to show
+        self._asked: dict[Name, float] = {}  # when an effect was sent, until it shows
         self._plans: dict[str, _Plan] = {}
         self._refused: dict[str, tuple[str, float]] = {}  # by job: why, and until when
         self._logged: set[str] = set()

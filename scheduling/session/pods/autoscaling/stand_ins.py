@@ -61,7 +61,7 @@ class StandIns:
         self._scope = scope
         self._provisioning = provisioning
         self._there: dict[Name, PodFacts] = {}
-        self._asked: dict[Name, float] = {}  # when an effect was sent that is yet to show
+        self._asked: dict[Name, float] = {}  # when an effect was sent, until it shows
         self._told: dict[str, str] = {}  # by uid: the reason that a stand-in has
         self._kept: dict[str, _Wanted] = {}
         self._refused: set[str] = set()  # messages that were logged
