@@ -3,11 +3,13 @@
 None of them knows HTTP. Each says what is wrong and what to do about it.
 """
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 Path = tuple[str | int, ...]
+LONGEST_NAME = 100  # characters that are compared with known names
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,14 @@ class FieldError:
     def field(self) -> str:
         """The path with dots, as forms name their fields: `pod_sets.0.gpus`."""
         return ".".join(str(part) for part in self.path)
+
+
+def unknown_name(what: str, name: object, known: Collection[str], where: str = "here") -> str:
+    """Return what to say of a name that nobody knows: with the closest known name, if one is close,
+    and all of them. `what` it names, e.g. a field; `where` the names are known."""
+    close = difflib.get_close_matches(str(name)[:LONGEST_NAME], known, n=1)
+    guess = f" Did you mean {close[0]}?" if close else ""
+    return f"Unknown {what}.{guess} Known {where}: {', '.join(known) or 'none'}."
 
 
 class DomainError(Exception):

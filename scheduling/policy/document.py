@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.shards.division import declaration_problems
 from scheduling.engine.types import JobKind, Policy, PreemptionKind, Shard
-from tenants.errors import FieldError, Path
+from tenants.errors import FieldError, Path, unknown_name
 
 MAX_SECONDS = 366 * 86400
 MAX_COUNT = 1_000_000
@@ -63,7 +63,7 @@ def faults(
     found: list[FieldError] = []
     for name, value in document.items():
         if name not in _TYPES:
-            found.append(FieldError((name,), f"Unknown field. Known here: {', '.join(_NAMES)}."))
+            found.append(FieldError((name,), unknown_name("field", name, _NAMES)))
         elif name in SHARES and not _is_share(value):
             found.append(FieldError((name,), "Must be a number from 0 to 1, e.g. 0.005 for 0.5 %."))
         else:
@@ -121,7 +121,7 @@ def _faults_of_object(kind: Any, value: Any, at: Path) -> Iterator[FieldError]:
         return
     for name, item in value.items():
         if name not in types:
-            yield FieldError((*at, name), f"Unknown field. Known here: {', '.join(types)}.")
+            yield FieldError((*at, name), unknown_name("field", name, types))
         else:
             yield from _faults_of(types[name], item, (*at, name))
     for field in fields(kind):

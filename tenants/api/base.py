@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 from tenants.api.parsers import StrictJSONParser
 from tenants.api.problems import Problem, bad_header, bad_query, request_id_of
 from tenants.api.schema import KantSchema, Shape
-from tenants.errors import Invalid, NotAllowed
+from tenants.errors import Invalid, NotAllowed, unknown_name
 from tenants.models import ApiToken, Scope, User
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -70,7 +70,7 @@ class View(APIView):
         known = self.known_query("GET" if request.method == "HEAD" else request.method or "")
         for name, value in request.query_params.items():
             if name not in known:
-                raise bad_query(name, f"Unknown parameter. Known here: {_listed(known)}.")
+                raise bad_query(name, unknown_name("parameter", name, sorted(known)))
             if "\0" in value:
                 raise bad_query(name, "Contains a NUL character.")
 
@@ -209,7 +209,3 @@ def expected_version(request: Request) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
         raise bad_header("If-Match", 'Must be one ETag that GET returned, e.g. "3".')
     return int(digits)
-
-
-def _listed(names: frozenset[str]) -> str:
-    return ", ".join(sorted(names)) or "none"

@@ -12,6 +12,7 @@ from rest_framework.fields import SkipField, empty, get_error_detail
 
 from tenants import texts
 from tenants.api.problems import MOST_ERRORS
+from tenants.errors import unknown_name
 from tenants.models import MAX_MILLI
 from tenants.services.quota_terms import gpus
 
@@ -50,10 +51,10 @@ class Serializer(Told, serializers.Serializer[Any]):
             return super().to_internal_value(data)  # raises the error
         inputs = self._inputs
         if unknown := [str(name) for name in data if name not in inputs]:
-            known = ", ".join(sorted(inputs))
+            known = sorted(inputs)
             raise serializers.ValidationError(
                 {
-                    name: [f"Unknown field. Known here: {known}."]
+                    name: [unknown_name("field", name, known)]
                     for name in sorted(unknown)[:MOST_ERRORS]
                 }
             )

@@ -295,7 +295,11 @@ def test_what_differs_is_told_in_words():
         ({"until": 0}, "since", "Must be before the end"),
         ({"since": -86400 * 31}, "since", "The period has more than 31 days"),
         ({"policy": {"queueing": "lifo"}}, "policy.queueing", "Choose one of strict-fifo"),
-        ({"policy": {"qeueing": "backfill"}}, "policy.qeueing", "Unknown field. Known here"),
+        (
+            {"policy": {"qeueing": "backfill"}},
+            "policy.qeueing",
+            "Unknown field. Did you mean queueing? Known here",
+        ),
         ({"policy": {"fair_users": True}}, "policy.fair_users", "Only with fair_share"),
         ({"policy": {"spare_nodes": {"H9": 1}}}, "policy.spare_nodes.H9", "no GPU type “H9”"),
         ({"nodes": [change(1, "H9")]}, "nodes.0.gpu_type", "it has H100 × 8."),

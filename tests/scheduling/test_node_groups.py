@@ -41,7 +41,7 @@ def submit(org, **said):
         ([], "", "Must be an object"),
         ({"a": 1}, "", "Must be an object"),
         ({"A b": POOL}, "/A b", "lower-case letters"),
-        ({"a": {**POOL, "size": 1}}, "/a/size", "Unknown field. Known: gpu_type, gpus"),
+        ({"a": {**POOL, "size": 1}}, "/a/size", "Unknown field. Known here: gpu_type, gpus"),
         ({"a": {**POOL, "gpus": 300}}, "/a/gpus", "whole number from 0 to 256"),
         ({"a": {**POOL, "max_nodes": 0}}, "/a/max_nodes", "whole number from 1 to 10000"),
         ({"a": {**POOL, "max_nodes": True}}, "/a/max_nodes", "whole number"),

@@ -273,3 +273,22 @@ def test_each_type_leads_to_its_meaning(client, db):
         found = client.get(f"/api/v1/problems/{code}").json()
         assert found == {"code": code, **kind._asdict()}
     check(client.get("/api/v1/problems/none"), 404, "not-found")
+
+
+PART = {"name": "a", "tenant": "vision", "pod_sets": [{"coun": 2}]}
+CLUSTER = "/api/v1/clusters/demo"
+MISSPELT = {
+    "a job": ("post", "/api/v1/jobs", {"declared_run_s": 60}, "Did you mean declared_s? Known"),
+    "a part of a job": ("post", "/api/v1/jobs", PART, "Did you mean count? Known here: "),
+    "a parameter": ("get", "/api/v1/jobs?tenat=vision", None, "Did you mean tenant? Known here: "),
+    "a policy": ("put", f"{CLUSTER}/policy", {"policy": {"qeueing": "backfill"}}, "mean queueing?"),
+    "rules": ("patch", CLUSTER, {"job_rules": {"alowed_priorities": []}}, "Did you mean "),
+    "nothing close": ("post", "/api/v1/jobs", {"zzz": 1}, "Unknown field. Known here: after, "),
+}
+
+
+@pytest.mark.parametrize(("method", "path", "body", "words"), MISSPELT.values(), ids=MISSPELT)
+def test_who_misspells_a_name_is_told_the_closest(org, method, path, body, words):
+    ask = getattr(org.client("ops"), method)
+    answer = ask(path, body, format="json", headers={"If-None-Match": "*"})
+    assert any(words in error["detail"] for error in answer.json()["errors"]), answer.json()

@@ -16,7 +16,7 @@ from scheduling.models import Cluster, Job
 from scheduling.services.clusters import namespace_rights, node_groups, queue_map
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.jobs.permitted import rule_faults
-from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
+from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, unknown_name
 from tenants.models import Tenant, User
 from tenants.services import audit
 from tenants.services.transactions import checked, unit_of_work
@@ -143,9 +143,9 @@ def _access_faults(access: Any) -> list[FieldError]:
     if len(forms) != 1:
         detail = 'Give one of {"kubeconfig": path}, {"server": address}, {"in_cluster": true}.'
         return [FieldError(("access",), detail)]
-    known = ", ".join(sorted(FORMS[forms[0]]))
+    known, beside = sorted(FORMS[forms[0]]), f"beside {forms[0]}"
     faults = [
-        FieldError(("access", name), f"Unknown field. Known beside {forms[0]}: {known}.")
+        FieldError(("access", name), unknown_name("field", name, known, beside))
         for name in access
         if name not in FORMS[forms[0]]
     ]

@@ -13,7 +13,7 @@ from scheduling.job_fields.faults import SLUG, SLUG_RULE, Faults, is_label_key
 from scheduling.job_fields.values import EFFECTS, OWN_RESOURCES, check_labels
 from scheduling.kube.translate.quantities import GPU_RESOURCES, parse
 from tenants import texts
-from tenants.errors import FieldError, Path
+from tenants.errors import FieldError, Path, unknown_name
 from tenants.models import GpuType
 
 FIELD, CLASS_FIELD = "node_groups", "provisioning_class"
@@ -65,7 +65,7 @@ def class_faults(name: str, document: Any) -> Iterator[FieldError]:
 
 def _group(group: Mapping[str, Any], models: set[str], at: Path, found: Faults) -> None:
     for name in group:
-        found.unless(name in FIELDS, (*at, name), f"Unknown field. Known: {', '.join(FIELDS)}.")
+        found.unless(name in FIELDS, (*at, name), unknown_name("field", name, FIELDS))
     for name, (least, most) in NUMBERS.items():
         value = group.get(name, 0 if name == "gpus" else None)
         good = type(value) is int and least <= value <= most

@@ -13,7 +13,7 @@ from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.job_fields.parts import limits_of
 from scheduling.services.jobs.validation import JobSpec
 from tenants import texts
-from tenants.errors import FieldError, Invalid, Path
+from tenants.errors import FieldError, Invalid, Path, unknown_name
 
 SWITCHES = ("toleration_of_everything", "host_network", "privileged")
 MOST_NAMES, MOST_OF_A_NAME = 256, 400
@@ -99,7 +99,7 @@ def rule_faults(document: Any) -> Iterator[FieldError]:
         return
     for name, value in document.items():
         if name not in _FIELDS:
-            yield FieldError((*at, name), f"Unknown field. Known here: {', '.join(_FIELDS)}.")
+            yield FieldError((*at, name), unknown_name("field", name, _FIELDS))
         elif detail := _fault_of(name, value):
             yield FieldError((*at, name), detail)
 
