@@ -163,7 +163,7 @@ class Replay(models.Model):
     `policy_before` and `policy` are whole policies: the cluster's own when the replay was
     requested, and the one to try. `nodes`: [{"gpu_type", "gpus", "change"}], nodes of a shape to
     add or remove. `progress` in 0..1. `alive_at`: the last sign of life of its process. `message`:
-    why it failed. `result`: see `metrics.replays.runs.result_of`; null until it is done.
+    why it failed. `result`: see `metrics.replays.results.result_of`; null until it is done.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

@@ -1,4 +1,4 @@
-"""The flags that are fields of a job, made from their definition and not by hand:
+"""The flags of `kant submit` that are fields of a job. Generated; do not edit:
 python -m scheduling.job_fields.flags > kant/client/job_flags.py"""
 
 # fmt: off
@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 
 class CliFlag(NamedTuple):
-    """`names` with spaces between; `reads`: how its text is read (`kant.client.submission`).
-    `again`: given several times, `of_pods`: said of pods, `changes`: may be asked for anew while
-    the job waits, `or_none`: and be taken away."""
+    """One flag. `names`: separated by spaces. `reads`: how its text is parsed
+    (`kant.client.submission`). `again`: it may be repeated. `of_pods`: it is about pods. `changes`:
+    `kant change` accepts it while the job waits. `or_none`: `kant change` may remove the value."""
 
     field: str
     names: str

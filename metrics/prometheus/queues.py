@@ -1,5 +1,5 @@
 """Metrics of tenants' queues. Their labels are existing queues; a tenant has at most
-`tenants.services.queues.MOST_QUEUES`."""
+`tenants.services.queues.change.MOST_QUEUES`."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,7 @@
 """Serializers made from the definitions of a job's fields (`scheduling.job_fields`).
 
-They check types and sizes of the input; `services.job_spec` checks ranges and rules.
+They check types and sizes of the input. `services.jobs.validation.job_spec` checks ranges and
+rules.
 """
 
 from collections.abc import Iterable

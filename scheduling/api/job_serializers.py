@@ -1,6 +1,6 @@
 """What REST accepts for jobs, from the definitions in `scheduling.job_fields`.
 
-Rules beyond types and sizes are in `services.job_spec`.
+Rules beyond types and sizes are in `services.jobs.validation.job_spec`.
 """
 
 from drf_spectacular.utils import (

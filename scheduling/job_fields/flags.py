@@ -1,6 +1,6 @@
-"""Writes the flags of `kant submit` as a module that needs only Python's standard library.
+"""Write the flags of `kant submit` as a module that needs only Python's standard library.
 
-`python -m scheduling.job_fields.flags > kant/client/job_flags.py` writes it again.
+`python -m scheduling.job_fields.flags > kant/client/job_flags.py` generates it again.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from msgspec import inspect
 from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.job_fields.parts import Field, Flag, fields_of, plain
 
-_HEAD = '''"""The flags that are fields of a job, made from their definition and not by hand:
+_HEAD = '''"""The flags of `kant submit` that are fields of a job. Generated; do not edit:
 python -m scheduling.job_fields.flags > kant/client/job_flags.py"""
 
 # fmt: off
@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 
 class CliFlag(NamedTuple):
-    """`names` with spaces between; `reads`: how its text is read (`kant.client.submission`).
-    `again`: given several times, `of_pods`: said of pods, `changes`: may be asked for anew while
-    the job waits, `or_none`: and be taken away."""
+    """One flag. `names`: separated by spaces. `reads`: how its text is parsed
+    (`kant.client.submission`). `again`: it may be repeated. `of_pods`: it is about pods. `changes`:
+    `kant change` accepts it while the job waits. `or_none`: `kant change` may remove the value."""
 
     field: str
     names: str

@@ -186,7 +186,7 @@ class PodSet(models.Model):
     memory_mib = models.PositiveIntegerField(default=0)
     nics = models.PositiveIntegerField(default=0)
     node_selector = ShapedField(shape=TextMap, default=dict, blank=True)
-    # See `engine.affinity.read_terms`.
+    # See `engine.cluster.affinity.read_terms`.
     node_affinity = ShapedField(
         shape=list[Term], default=list, db_default=models.Value([], models.JSONField()), blank=True
     )

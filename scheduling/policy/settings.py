@@ -66,7 +66,7 @@ def differing(before: Settings, after: Settings) -> list[str]:
 def revised(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stored document with these settings changed; other missing fields keep defaults.
 
-    `services.policies.document_faults` says what is wrong with the result.
+    `services.policies.changes.document_faults` says what is wrong with the result.
     """
     then = policy_from({**settings_of(effective(document)), **changes})
     named = {*document, *map(field_of, changes)}
