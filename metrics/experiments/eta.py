@@ -151,8 +151,8 @@ STUDY = Comparison(
     reads_data=True,
     warms_up=False,
     columns=(
-        "looks", "told", "earliest", "earliest_held", "near", "held", "held_raw", "width_s",
-        "oracle_width_s", "oracle_held", "width_ratio", "near_average", "near_slurm",
-        "cpu_per_look_s", "most_waiting",
+        "looks", "told", "earliest", "earliest_held", "near", "held", "uncertain",
+        "held_uncertain", "held_raw", "width_s", "oracle_width_s", "oracle_held", "width_ratio",
+        "near_average", "near_slurm", "cpu_per_look_s", "most_waiting",
     ),
 ).study()  # fmt: skip

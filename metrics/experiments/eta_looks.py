@@ -207,19 +207,19 @@ class Looking(Watching):
 
     # --- figures ------------------------------------------------------------------------------
     def figures(self) -> Figures:
-        """Shares are in 0..1, widths in seconds. Predictions of starts beyond the end of the run do
-        not count."""
+        """Return shares in 0..1 and widths in seconds, of starts before the end of the run.
+
+        `uncertain`: bands that the runs ahead do not have as a single instant. An instant holds
+        every start that it tells rightly, so a share of all bands says little where most are such.
+        """
         waiting = [t for of in self._open.values() for t in of]
         told = [t for t, _ in self.looked] + waiting
         after = [at >= t.earliest for t, at in self.looked if t.earliest is not None]
         after += [True for t in waiting if t.earliest is not None and t.earliest <= self.now]
         given = [(t, t.band, at) for t, at in self.looked if t.band is not None]
-        held = [band.p10 - 1e-6 <= at <= band.p90 + 1e-6 for _, band, at in given]
-        raw = [
-            t.calibrated.runs.p10 - 1e-6 <= at <= t.calibrated.runs.p90 + 1e-6
-            for t, at in self.looked
-            if t.calibrated
-        ]
+        held = [_holds(band, at) for _, band, at in given]
+        wide = [t.calibrated is None or _is_wide(t.calibrated.runs) for t, _, _ in given]
+        raw = [_holds(t.calibrated.runs, at) for t, at in self.looked if t.calibrated]
         widths = [(b.p90 - b.p10, t.oracle.p90 - t.oracle.p10) for t, b, _ in given if t.oracle]
         ours, known = (float(np.median(w)) if w else None for w in _columns(widths))
         return {
@@ -231,13 +231,9 @@ class Looking(Watching):
             "held": _share(held),
             "held_raw": _share(raw),
             "early": _share([at < band.p10 - 1e-6 for _, band, at in given]),
-            "oracle_held": _share(
-                [
-                    t.oracle.p10 - 1e-6 <= at <= t.oracle.p90 + 1e-6
-                    for t, at in self.looked
-                    if t.oracle
-                ]
-            ),
+            "uncertain": _share(wide),
+            "held_uncertain": _share([h for h, is_wide in zip(held, wide, strict=True) if is_wide]),
+            "oracle_held": _share([_holds(t.oracle, at) for t, at in self.looked if t.oracle]),
             "width_s": ours,
             "oracle_raw": _share(
                 [t.oracle.runs.p10 <= at <= t.oracle.runs.p90 for t, at in self.looked if t.oracle]
@@ -260,6 +256,14 @@ def _restored(run: Run) -> JobRestored:
     places = tuple(run.places.values())
     since = tuple(run.begun.get((p.pod_set, p.ordinal), run.since) for p in places)
     return JobRestored(run.arrival.job, places, run.since, placed_at=since)
+
+
+def _holds(band: Band | ToldBand, at: float) -> bool:
+    return band.p10 - 1e-6 <= at <= band.p90 + 1e-6
+
+
+def _is_wide(band: Band) -> bool:
+    return band.p10 < band.p90
 
 
 def _near(told: float, at: float, started: float) -> bool:

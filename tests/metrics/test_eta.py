@@ -33,6 +33,7 @@ def test_starts_are_told_truly_where_run_times_are_declared_exactly(queue):
     found = looked(queue, eta.EXACT)
     assert found["looks"] >= 20
     assert (found["told"], found["near"], found["near_slurm"]) == (1.0, 1.0, 1.0)
+    assert (found["held"], found["uncertain"], found["held_uncertain"]) == (1.0, 0.0, None)
     assert found["near_average"] < 1.0
     assert found["cpu_per_look_s"] > 0
 
@@ -48,6 +49,10 @@ def test_nothing_is_declared_and_bands_are_held_against_who_knows_all_distributi
     assert found["told"] == 1.0
     assert found["near_slurm"] is None
     assert found["held"] > 0.5
+    assert 0.0 < found["uncertain"] <= 1.0
+    certain = 1 - found["uncertain"]  # of which each may hold or not
+    of_all = found["uncertain"] * found["held_uncertain"]
+    assert of_all - 1e-9 <= found["held"] <= of_all + certain + 1e-9
     assert 0 < found["width_s"] < 4000
     assert found["width_ratio"] == pytest.approx(found["width_s"] / found["oracle_width_s"])
 
