@@ -65,8 +65,8 @@ class PasswordAuthentication(BaseAuthentication):
             return None
         if not settings.KANT_PASSWORD_SIGN_IN:
             raise AuthenticationFailed(
-                "Kant takes no passwords here: sign in to the pages, make an API token on the page "
-                f"API tokens, and send it as “{SCHEME} {PREFIX}…”."
+                "Kant accepts no passwords here. Sign in to the pages, create a token on the "
+                f"page API tokens, and send it as “{SCHEME} {PREFIX}…”."
             )
         name, password = _credentials(encoded)
         address = attempts.client_address(request._request)
@@ -79,7 +79,9 @@ class PasswordAuthentication(BaseAuthentication):
             with attempts.turn():
                 user = authenticate(request._request, username=name, password=password)
         except attempts.Busy:
-            raise too_many("Too many people sign in just now.", int(attempts.TURN_S)) from None
+            raise too_many(
+                "Too many people are signing in right now.", int(attempts.TURN_S)
+            ) from None
         if not isinstance(user, User):
             raise AuthenticationFailed("The user name or the password is wrong.")
         attempts.forget(name, address)
@@ -99,8 +101,8 @@ class SessionAuthentication(authentication.SessionAuthentication):
         except PermissionDenied:
             raise Problem(
                 "not-allowed",
-                "A write by the session of a browser needs the header X-CSRFToken. Load the page "
-                "again, or send an API token.",
+                "A write request with a browser session needs the header X-CSRFToken. Reload the "
+                "page, or send an API token.",
             ) from None
 
 

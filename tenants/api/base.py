@@ -30,8 +30,8 @@ def check_scope(request: Request, scope: str) -> None:
     wanted = scope if request.method in WRITES else scope and Scope.READ
     if isinstance(token, ApiToken) and wanted and wanted not in token.scope_names:
         raise NotAllowed(
-            f"This API token may {', '.join(token.scope_names)}, and this needs the scope "
-            f"“{wanted}”. Make a token that has it."
+            f"This API token has the scopes {', '.join(token.scope_names)}; this request needs "
+            f"“{wanted}”. Create a token with that scope."
         )
 
 
@@ -43,7 +43,7 @@ class OperatorsOnly(BasePermission):
         if not isinstance(request.user, User):
             return False
         if not request.user.is_operator:
-            raise NotAllowed("This shows all tenants together; only operators read it.")
+            raise NotAllowed("This shows all tenants together; only operators may read it.")
         return True
 
 
@@ -119,7 +119,7 @@ class View(APIView):
         given = self.body(serializer)
         names = [str(name) for name in shared(serializer).fields if name != "reason"]
         if given.keys().isdisjoint(names):
-            raise Invalid(f"There is nothing to change. Give some of {', '.join(names)}.")
+            raise Invalid(f"There is nothing to change. Give at least one of {', '.join(names)}.")
         return given
 
     def updated(self, serializer: type[serializers.Serializer[Any]], thing: Any) -> Response:
@@ -203,7 +203,7 @@ def expected_version(request: Request) -> int:
         )
     if match is None:
         if (none_match or "").strip() != "*":
-            raise bad_header("If-None-Match", "Only “*” is understood here.")
+            raise bad_header("If-None-Match", "Only “*” is allowed here.")
         return 0
     digits = match.strip().removeprefix('"').removesuffix('"')
     if not (digits.isascii() and digits.isdigit() and len(digits) < 19):

@@ -88,7 +88,7 @@ class Text(Told, serializers.CharField):
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
-            raise serializers.ValidationError("Must be a text (JSON string).")
+            raise serializers.ValidationError("Must be a JSON string.")
         return super().to_internal_value(data)
 
 
@@ -141,7 +141,7 @@ class Boolean(Told, serializers.BooleanField):
         "type": "number",
         "minimum": 0,
         "maximum": MAX_GPUS,
-        "description": "GPUs, with at most three decimals.",
+        "description": "Number of GPUs, with at most three decimals.",
     }
 )
 class Gpus(Told, serializers.Field[int, Any, Any, Any]):

@@ -98,7 +98,7 @@ class AnyOf(filters.MultipleChoiceFilter):
     """Like OneOf; may be repeated."""
 
     def __init__(self, names: Iterable[str], **kwargs: Any) -> None:
-        super().__init__(choices=_choices(names), label="May stand several times.", **kwargs)
+        super().__init__(choices=_choices(names), label="May be given several times.", **kwargs)
 
 
 def _choices(names: Iterable[str]) -> list[tuple[str, str]]:
@@ -169,7 +169,7 @@ class MemberFilter(FilterSet):
     q = filters.CharFilter(
         "user__username", "icontains", max_length=150, label="Part of the user name."
     )
-    inherited = FlagFilter(method="as_listed", label="true: also of tenants above.")
+    inherited = FlagFilter(method="as_listed", label="true = also members of tenants above.")
 
     class Meta:
         model = Membership
@@ -225,7 +225,7 @@ class OrderFilter(FilterSet):
 class QueueFilter(FilterSet):
     tenant = of_tenant("tenant__name")
     state = AnyOf(QueueState)
-    name = filters.CharFilter("name", max_length=63, label="The whole name.")
+    name = filters.CharFilter("name", max_length=63, label="The full name.")
     q = filters.CharFilter(method="matching", max_length=100, label="Part of name or title.")
 
     class Meta:
@@ -253,10 +253,10 @@ class AuditFilter(FilterSet):
         method="of_action",
         names=lambda *_: Names("action", fixed=(*ACTIONS, *dict.fromkeys(map(_subject, ACTIONS)))),
         max_length=64,
-        label="E.g. quota.changed; quota = all about quotas.",
+        label="E.g. quota.changed; quota = all actions on quotas.",
     )
     q = filters.CharFilter(
-        method="matching", max_length=200, label="Part of the subject, or the beginning of the id."
+        method="matching", max_length=200, label="Part of the subject, or the start of the id."
     )
     after = MomentFilter("at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
     before = MomentFilter("at", "lt", label="Time, e.g. 2030-01-31T12:00:00Z.")

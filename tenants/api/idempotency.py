@@ -197,8 +197,8 @@ def _answer(claim: IdempotencyKey, act: Callable[[], Response], forget: str) -> 
         response = act()
         if not _unanswered(claim).update(**_kept(response, forget)):
             raise Conflict(
-                "This request took so long that its Idempotency-Key was given to a repetition of "
-                "it. Repeat it to get that answer."
+                "This request took so long that a repetition took over its Idempotency-Key. "
+                "Repeat it to get that answer."
             )
     return response
 

@@ -53,7 +53,7 @@ class CursorPagination(BasePagination):
                 "next": {
                     "type": ["string", "null"],
                     "format": "uri",
-                    "description": "The address of the next page; null on the last one.",
+                    "description": "URL of the next page; null on the last page.",
                 },
             },
         }
@@ -63,7 +63,7 @@ class CursorPagination(BasePagination):
             {
                 "name": "limit",
                 "in": "query",
-                "description": "Items on a page.",
+                "description": "Items per page.",
                 "schema": {
                     "type": "integer",
                     "minimum": 1,
@@ -74,7 +74,7 @@ class CursorPagination(BasePagination):
             {
                 "name": "cursor",
                 "in": "query",
-                "description": "Where the page starts; taken from `next` of the page before.",
+                "description": "Start of the page: the cursor in `next` of the previous page.",
                 "schema": {"type": "string"},
             },
         ]
@@ -92,7 +92,7 @@ def limit_of(request: Request) -> int:
 
 
 def bad_cursor() -> Problem:
-    return bad_query("cursor", "Not a cursor of this list. Take it from `next`, or leave it out.")
+    return bad_query("cursor", "Not a cursor of this list. Use the one in `next`, or leave it out.")
 
 
 def _after(model: type[Model], order: Sequence[str], cursor: str) -> Q:

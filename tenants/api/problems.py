@@ -65,9 +65,11 @@ KINDS: dict[str, ProblemKind] = {
     ),
     "not-allowed": ProblemKind(403, "You may not do this", "Ask a tenant admin or an operator."),
     "not-found": ProblemKind(
-        404, "No such thing", "It does not exist, or it belongs to a tenant you have no role in."
+        404,
+        "No such thing",
+        "It does not exist, or it belongs to a tenant in which you have no role.",
     ),
-    "gone": ProblemKind(404, "It is gone for good", "Read `detail` for what ended it."),
+    "gone": ProblemKind(404, "It is gone for good", "`detail` says what ended it."),
     "method-not-allowed": ProblemKind(
         405, "This address does not answer that method", "Use a method named in `Allow`."
     ),
@@ -75,10 +77,10 @@ KINDS: dict[str, ProblemKind] = {
         406, "Kant does not answer in that format", "Send `Accept: application/json`, or none."
     ),
     "too-slow": ProblemKind(
-        408, "The body did not come in time", "Send it without pauses of a minute or more."
+        408, "The body did not arrive in time", "Send it without pauses of a minute or more."
     ),
     "conflict": ProblemKind(
-        409, "The present state forbids it", "Read `detail` for what stands in the way."
+        409, "The current state does not allow it", "`detail` says what prevents it."
     ),
     "key-reused": ProblemKind(
         409,
@@ -89,7 +91,9 @@ KINDS: dict[str, ProblemKind] = {
         409, "The first request with this Idempotency-Key is not answered yet", "Repeat it later."
     ),
     "stale": ProblemKind(
-        412, "Somebody changed it since you read it", "Read it again, then decide again."
+        412,
+        "Somebody has changed it since you read it",
+        "Read it again, then repeat your change if you still want it.",
     ),
     "too-large": ProblemKind(
         413, "The body is too large", "Send at most 2.5 MB, and without a token at most 64 KiB."
@@ -109,15 +113,15 @@ KINDS: dict[str, ProblemKind] = {
     ),
     "precondition-required": ProblemKind(
         428,
-        "Say which version you change",
+        "The version to change is missing",
         "Send `If-Match` with the ETag of a GET, or `If-None-Match: *` to create.",
     ),
-    "throttled": ProblemKind(429, "Too many requests", "Wait as `Retry-After` says."),
+    "throttled": ProblemKind(429, "Too many requests", "Wait for the seconds in `Retry-After`."),
     "server-error": ProblemKind(
         500, "Kant failed", "Nothing was changed. Report `request_id` to the operators."
     ),
     "cluster-failed": ProblemKind(
-        502, "The cluster does not give it", "Read `detail` for what fails there, and who mends it."
+        502, "The cluster did not provide it", "`detail` says what fails there, and who can fix it."
     ),
     "busy": ProblemKind(
         503,
@@ -126,7 +130,7 @@ KINDS: dict[str, ProblemKind] = {
     ),
     "unavailable": ProblemKind(
         503,
-        "A part of Kant does not answer",
+        "A part of Kant does not respond",
         "Repeat the request after `Retry-After` seconds; with an Idempotency-Key it is done once.",
     ),
 }
@@ -322,7 +326,7 @@ def not_found(request: HttpRequest) -> HttpResponseBase:
     return _answer(
         request,
         "not-found",
-        f"There is nothing at {request.path}. GET /api/v1/openapi.json lists what there is.",
+        f"There is nothing at {request.path}. GET /api/v1/openapi.json lists all addresses.",
     )
 
 
@@ -337,7 +341,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """`handler400`: a request refused before any view, e.g. for its Host header."""
     if not request.path.startswith(API):
         return defaults.bad_request(request, exception)
-    return _answer(request, "bad-request", "The Host header or the address is not acceptable.")
+    return _answer(request, "bad-request", "The Host header or the address is not allowed.")
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:

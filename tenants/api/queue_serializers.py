@@ -58,42 +58,46 @@ class QueueFields(Serializer):
         QueueOrder.values,
         required=False,
         allow_blank=True,
-        help_text="Order of the queue's jobs; empty = as the policy of the cluster.",
+        help_text="Order of the queue's jobs; empty = the order that the cluster's policy sets.",
     )
-    max_running = _number("max_running", "Most jobs that run at once; null = no limit.",
+    max_running = _number("max_running", "Most jobs that may run at once; null = no limit.",
                           allow_null=True)  # fmt: skip
-    max_waiting = _number("max_waiting", "Most jobs that wait at once; null = no limit.",
+    max_waiting = _number("max_waiting", "Most jobs that may wait at once; null = no limit.",
                           allow_null=True)  # fmt: skip
     max_gpus = Object(
         child=Number(),
         max_entries=256,
         required=False,
-        help_text="{GPU type: most GPUs that the queue's jobs hold at once}. Types not named have "
-        "no limit.",
+        help_text="{GPU type: most GPUs that the queue's jobs may hold at once}. Other types "
+        "have no limit.",
     )
-    default_priority = _number("default_priority", "Priority of jobs that name none; null = 0.",
+    default_priority = _number("default_priority", "Priority of jobs that set none; null = 0.",
                                allow_null=True)  # fmt: skip
-    max_priority = _number("max_priority", "Most that its jobs may ask for; null = no limit.",
+    max_priority = _number(
+        "max_priority", "Highest priority that its jobs may have; null = no limit.",
                            allow_null=True)  # fmt: skip
     default_run_limit_s = _number(
-        "default_run_limit_s", "Longest run time of jobs that name none; null = none.",
+        "default_run_limit_s", "Run-time limit of jobs that set none, in seconds; null = no limit.",
         allow_null=True,
     )  # fmt: skip
     max_run_limit_s = _number(
-        "max_run_limit_s", "Most that its jobs may ask to run; null = no limit.",
+        "max_run_limit_s",
+        "Longest run-time limit that its jobs may set, in seconds; null = no limit.",
         allow_null=True,
     )  # fmt: skip
     default_preemptible = Boolean(
         required=False,
         allow_null=True,
-        help_text="Whether jobs that do not set it may be preempted; null = as without a queue.",
+        help_text="Whether jobs that do not set `preemptible` may be preempted; null = the queue "
+        "sets nothing.",
     )
     kinds = _names("Kinds of jobs that the queue accepts; empty = all.")
     roles = List(
         child=Choice(SUBMITTERS),
         required=False,
-        help_text="Who may submit here, among people who may submit to the tenant: those with one "
-        "of these roles, those in `users`, and members of `groups`. Nothing named: all.",
+        help_text="Roles whose users may submit here. Users in `users` and members of `groups` may "
+        "submit, too; all need the right to submit to the tenant. All three empty: "
+        "everybody with that right.",
     )
     users = _names("Names of users who may submit.")
     groups = _names("Groups, of Kant or of the OpenID provider, whose members may submit.")

@@ -36,7 +36,7 @@ from tenants.services.queues.change import (
 from tenants.services.queues.revert import queue_reversal_of, revert_queue_change
 from tenants.services.queues.terms import QueueTerms, subject_of
 
-REASON = {"reason": "Why; kept in the audit trail. Required."}
+REASON = {"reason": "Reason, kept in the audit trail. Required."}
 
 
 class QueuesView(ListView):

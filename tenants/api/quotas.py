@@ -31,8 +31,8 @@ from tenants.services.quota_sheet import SheetRefused, rehearse_quotas
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota, delete_quota
 
-OVERCOMMIT = {"overcommit": "Operators: promise more than is installed."}
-REASON = {"reason": "Why; kept in the audit trail. Required."}
+OVERCOMMIT = {"overcommit": "Guarantee more GPUs than are installed (operators only)."}
+REASON = {"reason": "Reason, kept in the audit trail. Required."}
 
 
 class QuotasView(ListView):
@@ -141,7 +141,7 @@ class QuotaPreviewView(View):
         for at, one in enumerate(given["quotas"]):
             owner, model = cell_named(access, one, ("quotas", at))
             if (owner, model) in {of[:2] for of in wanted}:
-                detail = f"The quota of {owner.name} for {model.name} stands twice; name it once."
+                detail = f"The quota of {owner.name} for {model.name} is given twice. Give it once."
                 raise Invalid.fields([FieldError(("quotas", at, "tenant"), detail)])
             wanted.append((owner, model, QuotaTerms.given(one)))
         try:

@@ -20,8 +20,8 @@ PROBLEM = "application/problem+json"
 TITLES = {
     401: "Not signed in.",
     403: "Not allowed.",
-    404: "It does not exist, or it is not yours to see.",
-    409: "The present state forbids it.",
+    404: "It does not exist, or you may not see it.",
+    409: "The current state does not allow it.",
     422: "Some fields are wrong; `errors` names them.",
 }
 
@@ -29,7 +29,9 @@ TITLES = {
 _TEXT = {"type": "string"}
 PROBLEM_SCHEMA = {
     "type": "object",
-    "description": "Every error (RFC 9457). `code` is stable; `type` leads to its meaning.",
+    "description": (
+        "Every error (RFC 9457). `code` is stable; `type` is the address of its explanation."
+    ),
     "properties": {
         "type": {**_TEXT, "format": "uri-reference"},
         "title": _TEXT,
@@ -39,8 +41,10 @@ PROBLEM_SCHEMA = {
         "code": _TEXT,
         "errors": {
             "type": "array",
-            "description": "Each wrong value, by a JSON pointer into the body, or by its name; "
-            "of very many the first hundred.",
+            "description": (
+                "Each wrong value, by JSON pointer into the body or by parameter name; at most "
+                "the first hundred."
+            ),
             "items": {
                 "type": "object",
                 "properties": {
@@ -186,7 +190,7 @@ class KantSchema(AutoSchema):
         if self.method == "GET":
             texts = self.shape.texts or {}
             return [OpenApiParameter(name, str, description=text) for name, text in texts.items()]
-        flags = {"dry_run": "Validate and answer what would be; change nothing."}
+        flags = {"dry_run": "Validate and return the result; change nothing."}
         found = [
             OpenApiParameter(name, bool, description=text, default=False)
             for name, text in {**flags, **(self.shape.flags or {})}.items()
@@ -196,7 +200,12 @@ class KantSchema(AutoSchema):
             for name, text in (self.shape.texts or {}).items()
         ]
         if self.method == "POST":
-            found.append(_header("Idempotency-Key", "Sent twice, it happens once (24 h)."))
+            found.append(
+                _header(
+                    "Idempotency-Key",
+                    "A request repeated with the same key within 24 h is carried out only once.",
+                )
+            )
         if self.shape.versioned:
             found.append(_header("If-Match", "The ETag of the version you change."))
             found.append(_header("If-None-Match", "`*` to create."))

@@ -30,8 +30,8 @@ def limit(what: str) -> Integer:
         max_value=MAX_JOBS,
         required=False,
         allow_null=True,
-        help_text=f"Most jobs of the tenant and of all below it that may {what} at once; null = no "
-        "limit.",
+        help_text=f"Most jobs of the tenant and all tenants below it that may {what} at once; "
+        "null = no limit.",
     )
 
 
@@ -48,24 +48,24 @@ class TenantFields(Serializer):
         max_value=MAX_PRIORITY,
         required=False,
         allow_null=True,
-        help_text="Highest priority that jobs of the tenant and of all below it may have; null = "
-        "no limit.",
+        help_text="Highest priority of jobs of the tenant and all tenants below it; null = no "
+        "limit.",
     )
     min_runtime_s = Number(
         min_value=0,
         max_value=MAX_MIN_RUNTIME_S,
         required=False,
         allow_null=True,
-        help_text="Seconds that a job of the tenant, or of one below it, runs before it may be "
-        "preempted; jobs that run now count too. null = as the tenant above; for a root, as the "
-        "policy of the cluster. Only operators set it.",
+        help_text="Seconds that a job of the tenant, or of a tenant below it, runs before it may "
+        "be preempted. Also applies to jobs already running. null = as the tenant above; for a "
+        "root tenant, as the cluster's policy. Only operators can set it.",
     )
     namespace = Text(
         max_length=63,
         required=False,
         allow_null=True,
-        help_text="Kubernetes namespace for the pods of the tenant and of all below it. null = as "
-        "the tenant above; for a root, as the cluster. Only operators set it.",
+        help_text="Kubernetes namespace for pods of the tenant and all tenants below it. null = "
+        "as the tenant above; for a root tenant, as the cluster. Only operators can set it.",
     )
 
 
@@ -129,7 +129,7 @@ class MemberOutput(serializers.Serializer[Any]):
     tenant = serializers.CharField(source="tenant.name")
     role = serializers.CharField()
     by_group = serializers.BooleanField(
-        help_text="A group of the OpenID provider gives this role; each sign-in renews it."
+        help_text="The role comes from a group of the OpenID provider; each sign-in renews it."
     )
     created_at = serializers.DateTimeField()
 
@@ -266,7 +266,7 @@ class AuditOutput(serializers.Serializer[Any]):
     reverts = serializers.UUIDField(
         source="reverts_id",
         allow_null=True,
-        help_text="Record of the change that this one reverts.",
+        help_text="Id of the change that this one reverts.",
     )
 
     preview = serializers.SerializerMethodField()

@@ -32,7 +32,8 @@ class TokenInput(Serializer):
     expires_at = Moment(
         required=False,
         allow_null=True,
-        help_text="No later than the end of the token that asks, which is also the default.",
+        help_text="When the token expires. At the latest, and by default, when the token of this "
+        "request expires.",
     )
     scopes = List(
         child=Choice(Scope.values),
@@ -60,7 +61,7 @@ class TokenOutput(serializers.Serializer[ApiToken]):
     made_by = serializers.IntegerField(
         source="parent_id",
         allow_null=True,
-        help_text="The token that made this one; this one ends with it.",
+        help_text="The token that created this one; when it ends, this one ends too.",
     )
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True)
@@ -74,15 +75,14 @@ class MeOutput(serializers.Serializer[Any]):
     email = serializers.CharField()
     is_operator = serializers.BooleanField()
     memberships = MembershipOutput(many=True)
-    token = TokenOutput(
-        allow_null=True, help_text="The API token of this request, and what it may do."
-    )
+    token = TokenOutput(allow_null=True, help_text="The API token of this request and its rights.")
 
 
 class NewTokenOutput(TokenOutput):
     secret = serializers.CharField(
         allow_null=True,
-        help_text="Shown once; null in a repeated answer. Kant keeps only a hash.",
+        help_text="The secret, shown only once; null if the request is repeated. Kant keeps only "
+        "a hash.",
     )
 
 

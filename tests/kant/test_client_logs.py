@@ -92,7 +92,7 @@ def test_all_pods_are_printed_with_their_names(kant, world):
         0,
         ["[worker-0] ended with exit code 0", "[worker-2] ended with exit code 0"],
     )
-    assert "[worker-1] The present state forbids it: Pod worker-1 has no place yet" in told
+    assert "[worker-1] The current state does not allow it: Pod worker-1 has no place yet" in told
 
 
 def resize(job, count):

@@ -72,7 +72,7 @@ def test_a_cell_of_a_table_is_written_and_what_is_wrong_with_it_told(root):
     assert draft(root, "apply", "--reason", "r")[0] == 0
     assert Quota.objects.get(tenant__name="vision").borrow_limit_milli == 4000
     code, _, told = draft(root, "set", "vision", "H100", "9 lend 2", "--mode", "shared")
-    assert (code, "in `typed` already" in told) == (2, True)
+    assert (code, "`typed` already has this" in told) == (2, True)
 
 
 def test_who_was_faster_is_told_and_overwritten_only_on_purpose(root):

@@ -215,7 +215,7 @@ def test_the_detail_names_a_field_as_it_was_written(eve):
 )
 def test_a_change_of_nothing_is_refused(org, url, body):
     problem = check(org.client("ops").patch(f"/api/v1/{url}", body, format="json"), 422, "invalid")
-    assert "There is nothing to change. Give some of title" in problem["detail"]
+    assert "There is nothing to change. Give at least one of title" in problem["detail"]
     assert "reason" not in problem["detail"]
     assert not AuditRecord.objects.exists()
 

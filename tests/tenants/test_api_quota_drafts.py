@@ -350,7 +350,7 @@ def test_a_token_for_one_tenant_tells_and_applies_nothing_of_others(root, org):
     assert [c["tenant"] for c in lab.get(url("root")).json()["cells"]] == ["vision-lab"]
     answer = apply(lab, "root", 2)
     assert answer.status_code == 403
-    assert "this token is not for" in answer.json()["detail"]
+    assert "this token does not cover" in answer.json()["detail"]
     assert write(lab, "root", cell("vision", 9)).status_code in (403, 422)
     assert write(lab, "root", cell("vision-lab", 4)).status_code == 200
 

@@ -72,7 +72,7 @@ def filled(path):
 
 
 def refused_for_scope(answer):
-    return answer.status_code == 403 and "needs the scope" in answer.content.decode()
+    return answer.status_code == 403 and "this request needs" in answer.content.decode()
 
 
 def test_all_operations_are_looked_at():

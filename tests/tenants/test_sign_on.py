@@ -398,7 +398,7 @@ def test_without_passwords_there_is_no_token_for_one(client, org, no_passwords):
     json = {"content_type": "application/json", "headers": headers}
     answer = client.post("/api/v1/tokens", {"name": "laptop"}, **json)
     assert answer.status_code == 401
-    assert "Kant takes no passwords here" in answer.json()["detail"]
+    assert "Kant accepts no passwords here" in answer.json()["detail"]
     assert org.client("eve").get("/api/v1/me").status_code == 200  # tokens go on
 
 

@@ -128,7 +128,7 @@ class DraftView(View):
         if username == self.actor.get_username():
             return
         visible_draft(self.actor, username)
-        raise NotAllowed("Only its author writes into a draft.")
+        raise NotAllowed("Only the author of a draft can edit it.")
 
 
 def _context(viewer: User, drafts: Sequence[QuotaDraft]) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class DraftApplyView(View):
         given = self.body(DraftApplyInput)
         draft = visible_draft(self.actor, username)
         if draft.author != self.actor:
-            raise NotAllowed("Only its author applies a draft.")
+            raise NotAllowed("Only the author of a draft can apply it.")
         submitted = submit_draft(
             self.actor,
             reason=given.get("reason", draft.reason),
@@ -233,7 +233,7 @@ def refused(
         if isinstance(error, NotAllowed | NotFound):
             return error
         if found.cells[index].pk not in places:
-            return NotAllowed("Your draft has edits of tenants that this token is not for.")
+            return NotAllowed("Your draft changes tenants that this token does not cover.")
         at, one = places[found.cells[index].pk]
         if isinstance(error, Stale) and one.overtaken is not None:
             name = f"{one.cell.tenant.name} / {one.cell.gpu_type.name}"
@@ -248,7 +248,7 @@ def refused(
             return error
         row = found.tenants[index]
         if row.pk not in of_tenants:
-            return NotAllowed("Your draft has edits of tenants that this token is not for.")
+            return NotAllowed("Your draft changes tenants that this token does not cover.")
         path = ("tenants", of_tenants[row.pk])
         if isinstance(error, Conflict):
             overtaken.append(FieldError(path, f"{row.tenant.name}: {error.detail}"))
@@ -257,7 +257,12 @@ def refused(
         faults += [FieldError((*path, *fault.path), fault.detail) for fault in of_row]
     if faults:
         return Invalid.fields([*faults, *overtaken])
-    advice = "Nothing was changed. Write the cell with the version as it is now, or take it out."
+    advice = (
+        "Nothing was changed. Write the cell again with the current version, or remove it from "
+        "the draft."
+    )
     if overtaken[0].path[0] == "tenants":
-        advice = "Nothing was changed. Write the tenant with `over`, or as it is now."
+        advice = (
+            "Nothing was changed. Write the tenant again with `over`, or remove it from the draft."
+        )
     return Conflict(f"{overtaken[0].detail} {advice}", errors=overtaken)

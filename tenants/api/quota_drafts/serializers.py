@@ -41,9 +41,9 @@ class DraftCellInput(Serializer):
     typed = Text(
         max_length=LONGEST,
         required=False,
-        help_text="A cell of a table, as the CSV of the page of quotas has it: “8”, “8 isolated”, "
-        "“8 shared borrow 4 lend any”. What it does not name stays. Kept also where it cannot be "
-        "read; then `fault` says why.",
+        help_text="The cell as text, as in the CSV of the quotas page: “8”, “8 isolated”, “8 "
+        "shared borrow 4 lend any”. Parts it does not name keep their values. Text that cannot "
+        "be read is kept too; `fault` then says why.",
     )
     mode = Choice(QuotaMode.values, required=False)
     borrow_limit = Gpus(required=False, allow_null=True)
@@ -52,8 +52,8 @@ class DraftCellInput(Serializer):
         min_value=0,
         max_value=MOST_VERSION,
         required=False,
-        help_text="Of the quota as you read it; 0 = there was none. Default: the one in the draft, "
-        "or for a quota new to it the current one.",
+        help_text="Version of the quota as you read it; 0 = there was no quota. Default: the "
+        "version in the draft, or the current one if the draft does not have this quota yet.",
     )
 
     def to_internal_value(self, data: Any) -> Any:
@@ -61,7 +61,7 @@ class DraftCellInput(Serializer):
         if "typed" not in found and "guaranteed" not in found:
             raise serializers.ValidationError({"guaranteed": [texts.MISSING]})
         if "typed" in found and (twice := [n for n in NAMES if n in found]):
-            text = "It is in `typed` already; give one of them."
+            text = "`typed` already has this. Give one or the other."
             raise serializers.ValidationError({name: [text] for name in twice})
         return found
 
@@ -75,13 +75,13 @@ class DraftTenantInput(Serializer):
     parent = Text(max_length=63, allow_null=True, required=False)  # type: ignore[assignment]
     weight = Number(min_value=LEAST_WEIGHT, max_value=MOST_WEIGHT, required=False)
     over = Boolean(
-        required=False, help_text="Whether to overwrite what somebody else has set meanwhile."
+        required=False, help_text="Overwrite a change that somebody else has made since."
     )
 
     def to_internal_value(self, data: Any) -> Any:
         found = super().to_internal_value(data)
         if not found.keys() & TITLES.keys():
-            raise serializers.ValidationError({"parent": ["Name the parent, the weight or both."]})
+            raise serializers.ValidationError({"parent": ["Give `parent`, `weight` or both."]})
         return found
 
 
@@ -93,8 +93,8 @@ class DraftInput(Serializer):
     tenants = List(child=DraftTenantInput(), required=False, max_length=MOST_CELLS)
     refuse_unreadable = Boolean(
         required=False,
-        help_text="Whether a `typed` that cannot be read is refused, and nothing is written, "
-        "instead of kept.",
+        help_text="Refuse the whole request if a `typed` cannot be read; otherwise the text is "
+        "kept in the draft.",
     )
 
 
@@ -102,15 +102,15 @@ class DraftApplyInput(Serializer):
     reason = Text(
         max_length=2000,
         required=False,
-        help_text="Why; kept in the audit trail. Not given: the reason in the draft.",
+        help_text="Reason, kept in the audit trail. Default: the reason in the draft.",
     )
     starts_at = Moment(
-        required=False, allow_null=True, help_text="When it is applied; null = at once."
+        required=False, allow_null=True, help_text="Time to apply it; null = at once."
     )
     ends_at = Moment(
         required=False,
         allow_null=True,
-        help_text="When the quotas go back to what they were; null = never.",
+        help_text="Time at which the quotas go back to their old values; null = never.",
     )
 
 
@@ -297,13 +297,14 @@ class OrderOutput(serializers.Serializer[Any]):
     state = serializers.ChoiceField(OrderState.values)
     author = serializers.CharField(source="author_name")
     approver = serializers.CharField(
-        source="approver_name", help_text="Who approved it; “” = nobody had to, or has yet."
+        source="approver_name",
+        help_text="Who approved it; “” = no approval needed, or not approved yet.",
     )
     reason = serializers.CharField()
     starts_at = serializers.DateTimeField(allow_null=True)
     ends_at = serializers.DateTimeField(allow_null=True)
     lapses_at = serializers.SerializerMethodField(
-        help_text="Latest time to approve it, then it fails; null = needs no approval."
+        help_text="If not approved by this time, it fails; null = needs no approval."
     )
     applied_at = serializers.DateTimeField(allow_null=True)
     over_at = serializers.DateTimeField(allow_null=True)
