@@ -20,7 +20,7 @@ class NamedTwice(InputError):
     """A mapping has a name twice, so it is unclear which value is meant."""
 
     def __init__(self, line: int, name: str) -> None:
-        super().__init__(f"line {line}: the name {name[:60]!r} stands twice; keep one")
+        super().__init__(f"line {line}: the name {name[:60]!r} appears twice; keep one")
         self.line, self.name = line, name
 
 

@@ -106,7 +106,7 @@ class SignInForm(PlainForm, AuthenticationForm):
         "invalid_login": "The user name or the password is wrong.",
         "too_many": "Too many wrong passwords for this user name, or from this address. Try again "
         f"in {attempts.WINDOW_S // 60} minutes.",
-        "busy": "Too many people sign in just now. Try again in a few seconds.",
+        "busy": "Too many people are signing in right now. Try again in a few seconds.",
     }
 
     def clean(self) -> dict[str, Any]:

@@ -32,15 +32,15 @@ class Trouble(NamedTuple):
 
 AWAY = Trouble("The database does not answer.", "unavailable")
 NOT_LET_IN = Trouble("The database answers, but does not let Kant in.", "unavailable")
-READ_ONLY = Trouble("The database takes no writes now.", "unavailable")
-NO_ROOM = Trouble("The database has no room left to write.", "unavailable")
+READ_ONLY = Trouble("The database accepts no writes at the moment.", "unavailable")
+NO_ROOM = Trouble("The database has no space left.", "unavailable")
 POOL = Trouble("Kant is busy: all its connections to the database are in use.")
-THREADS = Trouble("Kant is busy: it answers as many requests as it can at once.")
-TURN = Trouble("Kant is busy: others have been writing to the database all the time.")
-STREAMS = Trouble("Kant is busy: as many pages listen for changes as it can tell of them.")
-QUESTIONS = Trouble("Kant is busy: many ask at once what would happen.")
-CONFLICT = Trouble("Kant is busy: others change the same at the same time.")
-SERVER = Trouble("The database is busy: it takes no more connections or has no memory left.")
+THREADS = Trouble("Kant is busy: it is handling as many requests as it can.")
+TURN = Trouble("Kant is busy: other requests keep writing to the database.")
+STREAMS = Trouble("Kant is busy: too many pages are listening for changes.")
+QUESTIONS = Trouble("Kant is busy: too many previews are being computed.")
+CONFLICT = Trouble("Kant is busy: others are changing the same thing at the same time.")
+SERVER = Trouble("The database is busy: it accepts no more connections, or has no memory left.")
 
 # SQLite calls everything operational, even a missing table.
 _SQLITE = {

@@ -73,7 +73,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the name {twice[:60]!r} stands twice in one object")
+        raise ValueError(f"the name {twice[:60]!r} appears twice in one object")
     return found
 
 

@@ -51,7 +51,7 @@ TOLD_OF_ORDERS = {
     "cancelled": "Called off",
     "failed": "Not applied",
     "kept": "Kept for good",
-    "stayed": "It did not go back",
+    "stayed": "Could not go back",
 }
 RECORDS_PER_PAGE, RECORD_ORDER = 50, ("-at", "-id")
 TOKEN_DAYS = {"30": 30, "90": 90, "365": 365, "never": None}
@@ -87,7 +87,7 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
     if admin.site.has_permission(request):
         return redirect("admin:index")
     if request.user.is_authenticated:
-        raise PermissionDenied("These pages are for accounts with staff status.")
+        raise PermissionDenied("Only accounts with staff status may open these pages.")
     return to_sign_in(request.GET.get(REDIRECT_FIELD_NAME) or reverse("admin:index"))
 
 

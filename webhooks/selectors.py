@@ -35,7 +35,7 @@ def delivery_by_id(hook: Webhook, delivery_id: uuid.UUID) -> HookDelivery:
     found = hook.deliveries.select_related("webhook").filter(pk=delivery_id).first()
     if found is None:
         raise NotFound(
-            f"There is no delivery {delivery_id} of webhook “{hook.name}”, or it is not kept any "
-            f"more. GET /api/v1/webhooks/{hook.pk}/deliveries lists them."
+            f"There is no delivery {delivery_id} of webhook “{hook.name}”, or it is no longer "
+            f"kept. GET /api/v1/webhooks/{hook.pk}/deliveries lists them."
         )
     return found

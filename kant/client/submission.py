@@ -196,7 +196,7 @@ def found_in(name: str, what: str) -> Any:
     try:
         found = json.loads(text, object_pairs_hook=_unique)
     except _Twice as error:
-        raise usage(f"{name}: the name {error} stands twice in one mapping. Keep one.") from None
+        raise usage(f"{name}: the name {error} appears twice in one mapping. Keep one.") from None
     except RecursionError:
         raise usage(f"{name} is nested too deeply for a {what}.") from None
     except ValueError as error:
@@ -222,7 +222,7 @@ def _yaml(name: str, what: str, text: str, no_json: ValueError) -> Any:
         finally:
             loader.dispose()
     except _Twice as error:
-        raise usage(f"{name}: the name {error} stands twice in one mapping. Keep one.") from None
+        raise usage(f"{name}: the name {error} appears twice in one mapping. Keep one.") from None
     except yaml.YAMLError as error:
         raise usage(f"{name} is neither JSON nor YAML: {error}") from None
     except RecursionError:

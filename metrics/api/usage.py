@@ -121,7 +121,7 @@ def by_of(text: str) -> tuple[str, ...]:
             known = ", ".join(DIMENSIONS)
             raise bad_query("by", f"{name[:40]!r} is none of {known}; put commas between them.")
         if names.count(name) > 1:
-            raise bad_query("by", f"“{name}” stands twice; name it once.")
+            raise bad_query("by", f"“{name}” is given twice. Give it once.")
     return names
 
 

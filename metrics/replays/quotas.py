@@ -51,7 +51,7 @@ def faults_of(changes: Sequence[Document], added: Mapping[str, int]) -> list[Fie
             detail = f"There is no GPU type “{key[1]}”. GET /api/v1/gpu-types lists them."
             found.append(FieldError((*at, "gpu_type"), detail))
         if key in seen:
-            detail = f"The quota of {key[0]} for {key[1]} stands twice; name it once."
+            detail = f"The quota of {key[0]} for {key[1]} is given twice. Give it once."
             found.append(FieldError((*at, "tenant"), detail))
         seen.add(key)
         faults = QuotaTerms.given(one).faults()

@@ -167,7 +167,7 @@ def _node_faults(cluster: Cluster, nodes: Sequence[Mapping[str, Any]]) -> list[F
             faults.append(FieldError(("nodes", index, "gpu_type"), detail))
             continue
         if shape in seen:
-            detail = f"{shape} stands twice; name it once."
+            detail = f"{shape} is given twice. Give it once."
             faults.append(FieldError(("nodes", index, "gpu_type"), detail))
         if not -count <= change <= MOST_NODES:
             detail = f"Must be from −{count}, all there are, to {MOST_NODES}."

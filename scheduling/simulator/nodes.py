@@ -122,7 +122,7 @@ def recorded_network(text: str) -> Fleet:
                     f"{at}; a switch on two levels makes a loop of the topology"
                 )
         if ip in seen:
-            raise FleetError(f"line {line}, column ip: {ip} stands twice")
+            raise FleetError(f"line {line}, column ip: {ip} appears twice")
         seen.add(ip)
         place = f"{spine}/{leaf}", spine, core
         nodes.append(_machine(f"host-{ip.replace('.', '-')}", NETWORK_GPUS, place))

@@ -305,7 +305,7 @@ def _check(
     for what, given in (("cluster", names), ("node", nodes)):
         if len(set(given)) < len(given):
             twice = next(name for name in given if given.count(name) > 1)
-            raise ValueError(f"{what} {twice} stands twice; give each a name of its own")
+            raise ValueError(f"{what} {twice} appears twice; give each a name of its own")
     if ANYWHERE in names:
         raise ValueError(f"a cluster cannot be called {ANYWHERE}; that stands for all of them")
     limited = [q for q in queues if q.max_running is not None or q.max_milli]

@@ -115,10 +115,10 @@ def _faults() -> Iterator[SettingFault]:
 def _secret_faults() -> Iterator[SettingFault]:
     file = settings.KANT_OIDC_CLIENT_SECRET_FILE
     if bool(settings.KANT_OIDC_CLIENT_SECRET) == bool(file):
-        number = "both" if file else "neither"
+        number = "Both are set" if file else "Neither is set"
         yield SettingFault(
-            f"Of KANT_OIDC_CLIENT_SECRET and KANT_OIDC_CLIENT_SECRET_FILE {number} is set.",
-            "Set one of them to what the provider gave for this client.",
+            f"KANT_OIDC_CLIENT_SECRET, KANT_OIDC_CLIENT_SECRET_FILE: {number}.",
+            "Set exactly one of them to the secret that the provider issued for this client.",
         )
     elif file:
         try:
@@ -126,7 +126,7 @@ def _secret_faults() -> Iterator[SettingFault]:
         except (OSError, UnicodeDecodeError) as error:
             yield SettingFault(
                 f"KANT_OIDC_CLIENT_SECRET_FILE cannot be read: {error}.",
-                "Name a file that Kant may read and that holds the secret alone.",
+                "Name a file that Kant can read and that holds only the secret.",
             )
         else:
             if empty:

@@ -18,7 +18,7 @@ OPERATOR = "An operator finds the cause in the log of the web process."
 
 def not_set_up(name: str, cause: str) -> SignInFailed:
     """Settings of Kant, or of its client at the provider, must be corrected first."""
-    text = f"Signing in with {name} is not set up correctly. {OPERATOR}"
+    text = f"Sign-in with {name} is not set up correctly. {OPERATOR}"
     return SignInFailed(502, "Nobody can sign in this way now", text, cause)
 
 
@@ -29,16 +29,16 @@ def away(name: str, cause: str) -> SignInFailed:
 
 def not_trusted(name: str, cause: str) -> SignInFailed:
     text = (
-        f"What {name} sent is not proof of who you are, so you were not signed in. Try again; if "
+        f"What {name} sent does not prove who you are, so you were not signed in. Try again; if "
         f"it happens again, tell an operator. {OPERATOR}"
     )
-    return SignInFailed(502, "The answer is not to be trusted", text, cause)
+    return SignInFailed(502, "The answer cannot be trusted", text, cause)
 
 
 def clocks(name: str, cause: str) -> SignInFailed:
     text = (
-        f"By the clock of Kant, what {name} sent is not valid now. Try again; if it happens "
-        f"again, the two clocks differ, and an operator has to set that of Kant. {OPERATOR}"
+        f"By Kant's clock, what {name} sent is not valid now. Try again; if it happens again, "
+        f"the two clocks differ, and an operator must correct Kant's. {OPERATOR}"
     )
     return SignInFailed(502, "The clocks differ", text, cause)
 
@@ -46,8 +46,8 @@ def clocks(name: str, cause: str) -> SignInFailed:
 def lost(cause: str) -> SignInFailed:
     """No sign-in in this browser is waiting for this answer."""
     text = (
-        "This sign-in was begun in another browser, is over already, or took more than ten "
-        "minutes. Begin it again."
+        "This sign-in was started in another browser, is already over, or took more than ten "
+        "minutes. Start again."
     )
     return SignInFailed(400, "Please sign in again", text, cause)
 
@@ -57,8 +57,8 @@ def refused(name: str, error: str, description: str) -> SignInFailed:
     said = f"{error}: {description}" if description else error
     if error == "access_denied":
         text = (
-            f"You cancelled, or {name} does not let you use Kant. In that case ask who looks after "
-            f"{name} to let you. It says: {said}"
+            f"You cancelled, or {name} does not allow you to use Kant. In the second case, ask "
+            f"the administrators of {name} for access. It says: {said}"
         )
         return SignInFailed(403, "You were not signed in", text, f"refused with {said!r}")
     text = f"{name} ended it with: {said}. Try again; if it happens again, tell an operator."

@@ -69,9 +69,9 @@ def _granted(path: Path, group: str, roles: yaml.Node, faults: list[str]) -> Ite
         if isinstance(role, yaml.ScalarNode) and role.value in Role.values:
             yield Granted(tenant, role.value, _line(role))
         else:
-            named = f"“{role.value}”" if isinstance(role, yaml.ScalarNode) else "What stands there"
+            named = f"“{role.value}”" if isinstance(role, yaml.ScalarNode) else "The value"
             faults.append(
-                f"{path}, line {_line(role)}: {named} is no role, in tenant “{tenant}” for group "
+                f"{path}, line {_line(role)}: {named} is not a role, in tenant “{tenant}” for group "
                 f"“{group}”. Choose one of {', '.join(Role.values)}."
             )
 
@@ -85,7 +85,7 @@ def _pairs(
         if not isinstance(key, yaml.ScalarNode):
             faults.append(f"{path}, line {_line(key)}: a name is expected here.")
         elif key.value in seen:
-            faults.append(f"{path}, line {_line(key)}: “{key.value}” stands here a second time.")
+            faults.append(f"{path}, line {_line(key)}: “{key.value}” appears here a second time.")
         else:
             seen.add(key.value)
             yield key.value, value

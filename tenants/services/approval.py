@@ -21,6 +21,7 @@ def check_alone(changed_milli: int) -> None:
     """Raise Conflict when a change of this size needs a second person."""
     if needs_approval(changed_milli):
         raise Conflict(
-            f"This changes {in_words(changed_milli)}, and more than {in_words(most_alone() or 0)} "
-            "needs the approval of somebody else. Apply it by a draft, which waits for that."
+            f"This changes {in_words(changed_milli)}; changes of more than "
+            f"{in_words(most_alone() or 0)} need a second person's approval. Make the change in "
+            "a draft, which waits for approval."
         )

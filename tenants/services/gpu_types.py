@@ -79,7 +79,7 @@ def delete_gpu_type(actor: User, gpu_type: GpuType, *, source: str, dry_run: boo
                 "Delete these quotas first."
             )
         if facts.scheduling().gpu_type_in_use(gpu_type.name):
-            raise Conflict(f"Nodes or jobs that are not over refer to “{gpu_type.name}”.")
+            raise Conflict(f"“{gpu_type.name}” is in use by nodes or by jobs that are not over.")
         audit.record(
             actor,
             "gpu-type.deleted",
@@ -92,4 +92,4 @@ def delete_gpu_type(actor: User, gpu_type: GpuType, *, source: str, dry_run: boo
 
 def _operators_only(actor: User) -> None:
     if not actor.is_operator:
-        raise NotAllowed("Only operators change GPU types.")
+        raise NotAllowed("Only operators can change GPU types.")

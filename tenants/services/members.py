@@ -75,7 +75,9 @@ def _may_administer(actor: User, tenant: Tenant) -> None:
     if not access.may_view(tenant.pk):
         raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
     if not access.may_administer(tenant.pk):
-        raise NotAllowed(f"Only tenant admins of “{tenant.name}” and operators set its members.")
+        raise NotAllowed(
+            f"Only tenant admins of “{tenant.name}” and operators can change its members."
+        )
 
 
 def _one_after_the_other(tenant: Tenant) -> None:
@@ -94,8 +96,8 @@ def _refuse_to_lock_out(actor: User, member: Membership, username: str) -> None:
     ).exclude(pk=member.pk)
     if not others.exists():
         raise Conflict(
-            f"“{username}” is the last tenant admin of “{member.tenant.name}”. Make somebody else "
-            "one first, or ask an operator."
+            f"“{username}” is the last tenant admin of “{member.tenant.name}”. Give somebody "
+            "else that role first, or ask an operator."
         )
 
 

@@ -15,18 +15,18 @@ def refuse_unfit_namespace(tenant: Tenant) -> None:
     if name is None:
         return
     if name.startswith("kube-"):
-        raise _unfit(f"{name} is one of Kubernetes' own namespaces, as all that begin with kube-.")
+        raise _unfit(f"{name} is one of Kubernetes' own namespaces: their names begin with kube-.")
     if name == "default":
         raise _unfit(
-            "default is the namespace of everybody who names none; what is in it is no tenant's."
+            "default is the namespace of everybody who names none; it belongs to no tenant."
         )
     if whose := facts.scheduling().reserved_namespaces().get(name):
         raise _unfit(whose)
     other = Tenant.objects.filter(namespace=name).exclude(pk=tenant.pk).first()
     if other is not None:
         raise _unfit(
-            f"{name} is the namespace of tenant “{other.name}”. Tenants below it have it without "
-            "one of their own."
+            f"{name} is the namespace of tenant “{other.name}”. Tenants below it use it, too, "
+            "unless they set their own."
         )
 
 

@@ -99,10 +99,10 @@ def _of(record: AuditRecord) -> tuple[Tenant, GpuType]:
     gone."""
     name, _, model = record.subject.partition(" / ")
     if record.tenant is None:
-        raise Conflict(f"Tenant “{name}” was deleted since, and its quotas with it.")
+        raise Conflict(f"Tenant “{name}” and its quotas have been deleted since.")
     gpu_type = GpuType.objects.filter(name=model).first()
     if gpu_type is None:
-        raise Conflict(f"GPU type “{model}” was deleted since, so there can be no quota for it.")
+        raise Conflict(f"GPU type “{model}” has been deleted since, so it can have no quota.")
     return record.tenant, gpu_type
 
 
@@ -113,12 +113,12 @@ def _whole(record: AuditRecord, now: Document | None) -> Document | None:
     if after is None:
         if now is None:
             return before
-        there = f"There is a quota again: {_told(now)}.{_since(record)}"
+        there = f"The quota exists again: {_told(now)}.{_since(record)}"
         raise Conflict(f"{there} Edit it instead.")
     if now is None:
         if before is None:
-            raise Conflict(f"There is no such quota any more, as before.{_since(record)}")
-        raise Conflict(f"The quota was withdrawn since.{_since(record)} Take that back first.")
+            raise Conflict(f"The quota is already gone, as before this change.{_since(record)}")
+        raise Conflict(f"The quota has been deleted since.{_since(record)} Revert that first.")
     changed = [name for name in FIELDS if now[name] != after[name]]
     if changed:
         raise Conflict(" ".join(_conflict(record, name, now) for name in changed))
@@ -135,14 +135,14 @@ def _undone(record: AuditRecord, now: Document) -> list[str]:
         raise Conflict(" ".join(_conflict(record, name, now) for name in conflicts))
     undone = [name for name in changed if now[name] == after[name]]
     if not undone:
-        raise Conflict(f"It is as it was before this change already.{_since(record)}")
+        raise Conflict(f"The quota already has its values from before this change.{_since(record)}")
     return undone
 
 
 def _conflict(record: AuditRecord, field: str, now: Document) -> str:
     return (
         f"{FIELDS[field]} was set to {said(field, record.after)} by this change and is "
-        f"{said(field, now)} now.{_since(record, field)} Take that back first, or edit the quota."
+        f"{said(field, now)} now.{_since(record, field)} Revert that first, or edit the quota."
     )
 
 

@@ -57,7 +57,10 @@ class QuotaTerms:
         if self.mode not in QuotaMode.values:
             faults.append(FieldError(("mode",), f"Choose {' or '.join(QuotaMode.values)}."))
         if self.mode == QuotaMode.ISOLATED:
-            text = "An isolated quota neither borrows nor lends. Leave it out, or share."
+            text = (
+                "An isolated quota neither borrows nor lends. Leave this out, or set the mode to "
+                "shared."
+            )
             faults += [FieldError((name,), text) for name in LIMITS if amounts[name] is not None]
         elif self.lend_limit is not None and self.lend_limit > self.guaranteed:
             detail = f"{in_words(self.lend_limit)} is more than the guaranteed "

@@ -106,7 +106,7 @@ def delete_quota(
             attach(digest_of_quotas({change.key: None}), [record])
         Quota.objects.filter(id=quota.pk, version=change.expected_version).delete()
     held = sum(h.milli for h in _holdings(tenant, gpu_type))
-    return (f"{tenant.name} still holds {in_words(held)}; its jobs go on.",) if held else ()
+    return (f"{tenant.name} still holds {in_words(held)}; its jobs keep running.",) if held else ()
 
 
 def _record(
@@ -132,11 +132,10 @@ def may_change(access: Access, tenant: Tenant, *, overcommit: bool = False) -> N
         raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
     if not access.may_administer_from_above(tenant.pk):
         raise NotAllowed(
-            f"The quota of “{tenant.name}” is set by operators and by tenant admins of a tenant "
-            "above it."
+            f"Only operators and tenant admins of a tenant above “{tenant.name}” can set its quota."
         )
     if overcommit and not access.operator:
-        raise NotAllowed("Only operators may promise more GPUs than are installed.")
+        raise NotAllowed("Only operators can guarantee more GPUs than are installed.")
 
 
 def _locked(change: QuotaChange) -> Quota | None:
@@ -180,7 +179,7 @@ def _check_sums(
         raise Invalid.field("guaranteed", f"{sentence} Guarantee less below, or more to {owner}.")
     if overcommit:
         return (sentence,)
-    remedy = "Guarantee less, or let an operator do it over REST, with overcommit=true."
+    remedy = "Guarantee less, or ask an operator to set it over REST with overcommit=true."
     raise Invalid.field("guaranteed", f"{sentence} {remedy}")
 
 
@@ -219,7 +218,7 @@ def _stored(before: Quota | None, change: QuotaChange, terms: QuotaTerms) -> Quo
     if not changed or after is None:
         version = after.version if after else 0
         raise Stale(
-            f"Somebody else changed the quota of “{tenant.name}” for {gpu_type.name} just now. "
+            f"Somebody else has just changed the quota of “{tenant.name}” for {gpu_type.name}. "
             "Read it again.",
             current_version=version,
             current=as_document(after),
@@ -246,7 +245,8 @@ def _use_warnings(quota: Quota, before: Quota | None) -> Sequence[str]:
     word = "job" if len(names) == 1 else "jobs"
     several = over > 1000
     what = (
-        f"{'are' if several else 'is'} over the isolated quota: jobs go on, but nothing new starts"
+        f"{'are' if several else 'is'} over the isolated quota: jobs keep running, but nothing "
+        "new starts"
         if quota.mode == QuotaMode.ISOLATED
         else f"{'become' if several else 'becomes'} borrowed and may be reclaimed"
     )

@@ -72,7 +72,7 @@ def sign_in(person: Person, rights: Rights) -> User:
         user = identity.user
         if not user.is_active:
             raise NotAllowed(
-                f"Your account “{user.username}” was switched off. Ask an operator of Kant."
+                f"Your account “{user.username}” is disabled. Ask an operator of Kant."
             )
         for name in ("first_name", "last_name", "email"):
             setattr(user, name, getattr(person, name) or getattr(user, name))
@@ -102,8 +102,8 @@ def _new_identity(person: Person) -> Identity:
         name = ""
     if not 0 < len(name) <= MOST_NAME:
         raise Invalid(
-            f"“{person.username}” cannot be a user name of Kant, which has at most {MOST_NAME} "
-            "letters, digits and @.+-_. An operator chooses another claim for it."
+            f"“{person.username}” cannot be a Kant user name: those have at most {MOST_NAME} "
+            "letters, digits and @.+-_. Ask an operator to use another claim for user names."
         )
     # Case-insensitive: nobody may pass for somebody else.
     taken = User.objects.filter(username__iexact=name).first()
@@ -121,9 +121,10 @@ def _new_identity(person: Person) -> Identity:
         if identity := _identity(person):
             return identity
     raise Conflict(
-        f"Kant already has an account “{name}”, which does not belong to you at {person.issuer}, "
-        f"as far as Kant knows. If it is yours, an operator enters that issuer and the subject "
-        f"“{person.subject}” at this account in /admin/; if not, one of the two gets another name."
+        f"Kant already has an account “{name}” that is not linked to your identity at "
+        f"{person.issuer}. If it is yours, ask an operator to enter that issuer and the subject "
+        f"“{person.subject}” for this account in /admin/; if not, one of the two needs another "
+        "name."
     )
 
 
@@ -171,4 +172,4 @@ def _renew_memberships(user: User, issuer: str, roles: Mapping[str, tuple[str, s
 def _reason(issuer: str, group: str) -> str:
     if group:
         return f"In the group “{group}” at {issuer}."
-    return f"In no group at {issuer} any more that gives it."
+    return f"No longer in a group at {issuer} that gives this role."

@@ -33,10 +33,12 @@ OWN_FIELDS = frozenset({"title"})
 LIMITS = frozenset({"max_running", "max_waiting", "max_priority"})
 # With these a tenant's jobs could use or keep what belongs to others, so only operators set them.
 OPERATORS_FIELDS = {
-    "namespace": "Only operators set the namespace of a tenant: its jobs may use all that is in "
-    "it.",
-    "min_runtime_s": "Only operators set the minimum run time of a tenant: for so long its jobs "
-    "keep what others lent it.",
+    "namespace": "Only operators can set the namespace of a tenant: its jobs may use everything "
+    "in it.",
+    "min_runtime_s": (
+        "Only operators can set the minimum run time of a tenant: for that time its jobs keep "
+        "what others lent it."
+    ),
 }
 FIELDS = (*(field.name for field in fields(TenantTerms)), "is_active")
 

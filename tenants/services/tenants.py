@@ -44,9 +44,11 @@ def create_tenant(
     access = access_of(actor)
     above = _parent(access, terms.parent)
     if above is None and not access.operator:
-        raise NotAllowed("Only operators create a tenant without a parent.")
+        raise NotAllowed("Only operators can create a tenant without a parent.")
     if above is not None and not access.may_administer(above.pk):
-        raise NotAllowed(f"Creating tenants below “{above.name}” needs tenant-admin there.")
+        raise NotAllowed(
+            f"Creating tenants below “{above.name}” needs the role tenant-admin there."
+        )
     columns = terms.columns()
     _refuse_operators_fields(access, [name for name in columns if columns[name] is not None])
     tenant = checked(Tenant(name=name, parent=above, **columns))
@@ -106,7 +108,7 @@ def change_tenant(
             version=tenant.version + 1, **{field: getattr(tenant, field) for field in FIELDS}
         )
         if not changed:
-            raise Conflict(f"Somebody else changed “{tenant.name}” just now. Read it again.")
+            raise Conflict(f"Somebody else has just changed “{tenant.name}”. Read it again.")
         tenant.version += 1
         record = audit.record(
             actor,
@@ -181,8 +183,9 @@ def may_change_tenant(access: Access, tenant: Tenant, changes: Mapping[str, Any]
     above = access.may_administer_from_above(tenant.pk)
     if not (above or (access.may_administer(tenant.pk) and changes.keys() <= OWN_FIELDS)):
         raise NotAllowed(
-            f"You may not change that of “{tenant.name}”: its title needs tenant-admin there, all "
-            "else tenant-admin of a tenant above it, or an operator."
+            f"You may not change this field of “{tenant.name}”: changing the title needs the "
+            "role tenant-admin there; all other fields need tenant-admin of a tenant above it, "
+            "or an operator."
         )
     _refuse_operators_fields(access, changes)
 
@@ -200,16 +203,18 @@ def _not_found(tenant: Tenant) -> NotFound:
 def _new_parent(access: Access, tenant: Tenant, name: str | None) -> Tenant | None:
     new = _parent(access, name)
     if new is None and not access.operator:
-        raise NotAllowed("Only operators make a tenant a root.")
+        raise NotAllowed("Only operators can move a tenant to the top of the tree.")
     parents = parents_by_id()
     if new is not None:
         if not access.may_administer(new.pk):
-            raise NotAllowed(f"Moving tenants below “{new.name}” needs tenant-admin there.")
+            raise NotAllowed(
+                f"Moving tenants below “{new.name}” needs the role tenant-admin there."
+            )
         if tenant.pk in lineage(parents, new.pk):
             raise Conflict(
                 f"“{tenant.name}” cannot be moved below “{new.name}”, which is "
-                f"{'the same tenant' if new.pk == tenant.pk else 'below it'}. "
-                "Choose a parent outside of it."
+                f"{'the same tenant' if new.pk == tenant.pk else 'below it'}. Choose another "
+                "parent."
             )
     _refuse_broken_sums(access, parents, tenant, new)
     return new
@@ -232,8 +237,8 @@ def _refuse_broken_sums(
         over = quotas.owner_of(excess, access)
         raise Conflict(
             f"There, {gpu_type.name} guaranteed below {over or 'all roots'} would be "
-            f"{excess.promised / 1000:g} GPUs of {excess.exists / 1000:g}. Lower the quotas that "
-            "move, or raise what is above them."
+            f"{excess.promised / 1000:g} GPUs of {excess.exists / 1000:g}. Lower the quotas of "
+            "the moved tenants, or raise those above them."
         )
 
 
@@ -246,8 +251,8 @@ def _refuse_deletion(tenant: Tenant) -> None:
     jobs = facts.scheduling().job_count(tenant.pk)
     if jobs.open:
         raise Conflict(
-            f"“{tenant.name}” has {jobs.open} jobs that are not over ({', '.join(jobs.examples)}). "
-            "Cancel them or wait for their end."
+            f"“{tenant.name}” has {jobs.open} jobs that are not over "
+            f"({', '.join(jobs.examples)}). Cancel them, or wait until they end."
         )
     if jobs.ended:
         raise Conflict(

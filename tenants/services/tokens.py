@@ -60,14 +60,16 @@ def create_token(
     if not name.strip():
         raise Invalid.field("name", "Say what the token is for, e.g. “ci” or “laptop”.")
     if expires_at is not None and expires_at <= timezone.now():
-        raise Invalid.field("expires_at", "Lies in the past. Give a later time, or null for none.")
+        raise Invalid.field(
+            "expires_at", "Is in the past. Give a later time, or null for no expiry."
+        )
     with unit_of_work(dry_run):
         # One at a time: so the limit holds, and no token gets a parent that was just revoked.
         User.objects.select_for_update().filter(pk=actor.pk).first()
         if parent is not None:
             parent = ApiToken.objects.filter(_holds(timezone.now()), pk=parent.pk).first()
             if parent is None:
-                raise Conflict("The token that asks for it has ended. Sign in again.")
+                raise Conflict("The token of this request has expired. Sign in again.")
         _refuse_too_many(actor)
         return _made(actor, name, expires_at, scopes, tenant, parent)
 
@@ -99,8 +101,8 @@ def _refuse_too_many(actor: User) -> None:
     held = ApiToken.objects.filter(_holds(timezone.now()), user=actor)
     if held.count() >= MOST_TOKENS:
         raise Conflict(
-            f"You have {MOST_TOKENS} API tokens that hold, the most there may be. Revoke one that "
-            "is not used any more, with DELETE /api/v1/tokens/ID or on the page API tokens."
+            f"You have {MOST_TOKENS} valid API tokens, which is the limit. Revoke one that you "
+            "no longer use, with DELETE /api/v1/tokens/ID or on the page API tokens."
         )
 
 
@@ -109,8 +111,8 @@ def _end(wanted: datetime | None, parent: ApiToken | None) -> datetime | None:
     if most is not None and wanted is not None and wanted > most:
         raise Invalid.field(
             "expires_at",
-            f"The token that asks for it ends at {most:%Y-%m-%dT%H:%M:%SZ}, and this one with it. "
-            "Give no later time, or none.",
+            f"The token of this request expires at {most:%Y-%m-%dT%H:%M:%SZ}, and so does a token "
+            "that it creates. Give a time before that, or none.",
         )
     return wanted or most
 
@@ -121,14 +123,16 @@ def _scopes(wanted: Collection[str] | None, parent: ApiToken | None) -> str:
     if wanted is None:
         return parent.scopes if parent is not None else ""
     if not wanted:
-        raise Invalid.field("scopes", f"Give some of {', '.join(most)}, or null for all of them.")
+        raise Invalid.field(
+            "scopes", f"Give at least one of {', '.join(most)}, or null for all of them."
+        )
     for scope in wanted:
         if scope not in Scope.values:
             raise Invalid.field("scopes", f"Choose some of {', '.join(Scope.values)}.")
         if scope not in most:
             raise Invalid.field(
                 "scopes",
-                f"The token that asks for it has {', '.join(most)} only, and cannot give "
+                f"The token of this request has only {', '.join(most)} and cannot give "
                 f"“{scope}”. Leave it out, or sign in.",
             )
     return " ".join(scope for scope in Scope.values if scope in wanted)

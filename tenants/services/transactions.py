@@ -33,8 +33,8 @@ def unit_of_work(dry_run: bool) -> Iterator[None]:
         if not _breaks_reference(error):
             raise
         raise Conflict(
-            "What this refers to was deleted meanwhile, or what it deletes is in use by now. "
-            "Read it again."
+            "Something that this refers to has just been deleted, or what it deletes is now in "
+            "use. Read it again."
         ) from error
 
 

@@ -166,7 +166,7 @@ def expected(at: datetime) -> SafeString | str:
 def expected_in(at: datetime | None, as_of: datetime) -> SafeString | str:
     """Render when something is expected, relative to the instant of the forecast."""
     if at is None:
-        return "later than was looked"
+        return "later than the preview looks"
     span = (at - as_of).total_seconds()
     return _at(at, "at once" if span < 1 else f"in {duration(span)}")
 

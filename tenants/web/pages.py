@@ -111,7 +111,7 @@ def unknown_names(
     there_are = ", ".join(filters)
     return {
         name: UnknownFilter(
-            name, str(value), f"There is no filter “{name}” here; there are {there_are}"
+            name, str(value), f"There is no filter “{name}” here; the filters are {there_are}"
         )
         for name, value in request.GET.items()
         if name not in (*filters, *places)

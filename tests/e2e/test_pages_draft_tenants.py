@@ -182,7 +182,7 @@ def test_a_change_is_taken_back_on_its_page(vera):
     assert (refused.status_code, "Say why" in text_of(refused)) == (422, True)
     assert vera.post(at, {"reason": "Back"}).status_code == 302
     assert stands() == ("research", 1.0)
-    assert "as it was before this change already" in text_of(vera.get(at))
+    assert "already has its values from before this change" in text_of(vera.get(at))
 
 
 def test_the_form_previews_the_draft_with_what_it_says_and_keeps_nothing(vera):

@@ -22,7 +22,7 @@ PARTS = {
 }  # fmt: skip
 # Finding nothing is an answer to a search; containers are known to the cluster, which is not there.
 SEARCHES = {"q", "container"}
-THERE_ARE = re.compile(r"There is no filter “[^”]+” here; there are ([a-z_, ]+)")
+THERE_ARE = re.compile(r"There is no filter “[^”]+” here; the filters are ([a-z_, ]+)")
 WHOLE = "</html>"  # what comes into an open page has none
 SAID = re.compile(r'<h[12]>([^<]*)</h[12]>|<div class="notice[^>]*>.*?<div>([^<]*)</div>')
 

@@ -161,7 +161,7 @@ def test_a_filter_that_cannot_be_read_says_why(as_user, query, text):
 def test_a_filter_that_there_is_not_is_told_and_can_be_left_out(as_user, page, filters, rest):
     text = as_user("operator").get(page).content.decode()
     name = "gpu" if "gpu=" in page else "staus"
-    assert f"<h2>There is no filter “{name}” here; there are {filters}</h2>" in text
+    assert f"<h2>There is no filter “{name}” here; the filters are {filters}</h2>" in text
     assert f'<a class="btn btn-plain" href="{rest}">Leave this filter out</a>' in text
     assert "<tbody>" not in text
     assert "This page has no filter" not in text
@@ -171,7 +171,7 @@ def test_the_dashboard_refuses_a_filter_that_it_has_not(as_user):
     for page in ("/ops/?staus=running", "/ops/charts/waits.json?staus=running"):
         answer = as_user("operator").get(page)
         assert answer.status_code == 404
-    assert "no filter “staus” here; there are cluster, gpu, window, at." in (
+    assert "no filter “staus” here; the filters are cluster, gpu, window, at." in (
         as_user("operator").get("/ops/?staus=running").content.decode()
     )
 

@@ -148,7 +148,7 @@ def test_changes_are_listed_with_who_why_and_what_and_reverted(ops):
     assert "reverts the change of operator" in text
     assert "reverted by operator" in text
     assert url not in done.content.decode()
-    assert "It is as it was before this change already." in plain(ops.get(url))
+    assert "The tenant already has its values from before this change." in plain(ops.get(url))
     live = ops.get(CHANGES, headers={"HX-Request": "true"})
     assert "<h1>" not in live.content.decode()
     assert later.reverted_by.count() == 0

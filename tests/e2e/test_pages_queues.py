@@ -346,7 +346,7 @@ def test_a_limit_below_what_runs_is_set_and_told(as_user, played):
     client = as_user("vera")
     path = url(end="settings")
     page = client.post(path, sent(client, path, max_running="1"), follow=True)
-    assert "of its jobs run and 1 may: they go on" in plain(page)
+    assert "of its jobs run, and the limit is 1: they keep running" in plain(page)
 
 
 # --- make and delete ------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_a_queue_is_deleted_once_its_jobs_are_over(as_user, nightly):
     page = client.post(url("nightly", end="delete"), WHY, follow=True)
     assert "Queue vision/nightly is deleted." in plain(page)
     kept = plain(client.post(url(end="delete"), WHY, follow=True))
-    assert "jobs go that name no queue" in kept
+    assert "takes the jobs that name no queue" in kept
     assert 'data-dialog="delete"' not in client.get(url()).content.decode()
 
 

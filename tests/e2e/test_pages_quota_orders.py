@@ -64,10 +64,10 @@ def test_what_did_not_go_back_is_told(as_user):
     assert guaranteed("vision") == 90
     assert "1 quota did not go back." in text_of(as_user("vera").get("/quotas/"))
     page = text_of(as_user("vera").get(f"/quotas/orders/{QuotaOrder.objects.get().pk}/"))
-    assert "It did not go back." in page
+    assert "Could not go back." in page
     assert "operator changed it" in page
     changes = text_of(as_user("vera").get("/quotas/changes/"))
-    assert "It did not go back: 100" in changes
+    assert "Could not go back: 100" in changes
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_large_change_waits_for_a_second_person(as_user, settings):
     # A single quota beside a draft says what to do instead.
     form = {"guaranteed": "128", "mode": "shared", "version": "2", "reason": "Back"}
     alone = as_user("vera").post("/quotas/vision/H200/", form)
-    assert (alone.status_code, "Apply it by a draft" in text_of(alone)) == (422, True)
+    assert (alone.status_code, "Make the change in a draft" in text_of(alone)) == (422, True)
 
 
 @pytest.fixture

@@ -86,7 +86,9 @@ def test_a_revert_is_a_change_of_its_own_that_names_what_it_reverts(as_user):
     assert "reverted by vera" in text
     assert url(record) not in answer.content.decode()  # once is enough
     assert url(own) in answer.content.decode()
-    assert "It is as it was before this change already." in plain(as_user("vera").get(url(record)))
+    assert ("The tenant already has its values from before this change.") in plain(
+        as_user("vera").get(url(record))
+    )
     listed = as_user("vera").get("/api/v1/audit").json()["items"]
     assert [item["reverts"] for item in listed] == [str(record.pk), None]
     confirmed(as_user("vera"), own)  # and back again
@@ -122,7 +124,9 @@ def test_a_quota_that_was_given_is_withdrawn_and_given_again(as_user):
     confirmed(as_user("vera"), given)
     assert not Quota.objects.filter(tenant__name="vision", gpu_type__name="H200").exists()
     assert AuditRecord.objects.first().reverts == given
-    assert "There is no such quota any more, as before." in plain(as_user("vera").get(url(given)))
+    assert ("The quota is already gone, as before this change.") in plain(
+        as_user("vera").get(url(given))
+    )
 
 
 def refusal(client, record: AuditRecord) -> str:
@@ -144,7 +148,7 @@ def test_a_later_change_of_the_same_field_is_named_not_overwritten(as_user):
     at = f"{later.at:%Y-%m-%d %H:%M:%S} UTC"
     text = refusal(as_user("vera"), record)
     assert "Guaranteed was set to 120 by this change and is 100 now." in text
-    assert f"operator changed it at {at}. Take that back first, or edit the quota." in text
+    assert f"operator changed it at {at}. Revert that first, or edit the quota." in text
     confirmed(as_user("vera"), later)
     confirmed(as_user("vera"), record)
     assert quota().guaranteed_milli == 128_000
@@ -154,7 +158,7 @@ def test_what_is_gone_since_is_named(as_user):
     record = change("operator")
     withdraw("operator")
     text = refusal(as_user("vera"), record)
-    assert "The quota was withdrawn since. operator changed it at" in text
+    assert "The quota has been deleted since. operator changed it at" in text
     GpuType.objects.filter(name="H200").update(name="H200-old")
     assert "GPU type “H200” was deleted since" in refusal(as_user("vera"), record)
     AuditRecord.objects.filter(pk=record.pk).update(tenant=None)
@@ -166,7 +170,7 @@ def test_a_quota_that_is_there_again_is_not_given_twice(as_user):
     withdrawn = withdraw("operator")
     change("operator", guaranteed=50)
     text = refusal(as_user("vera"), withdrawn)
-    assert "There is a quota again: 50 GPUs guaranteed, shared. operator changed it at" in text
+    assert "The quota exists again: 50 GPUs guaranteed, shared. operator changed it at" in text
 
 
 def test_sums_that_no_longer_hold_are_told(as_user):
@@ -191,9 +195,7 @@ def test_only_who_may_edit_the_quota_may_revert_its_changes(as_user):
     client = as_user("vera")  # tenant admin of research, whose own quota others set
     assert "research / H200" in client.get(LIST).content.decode()
     assert url(record) not in client.get(LIST).content.decode()
-    assert "is set by operators and by tenant admins of a tenant above it" in refusal(
-        client, record
-    )
+    assert "Only operators and tenant admins of a tenant above" in refusal(client, record)
     assert url(record) in as_user("operator").get(LIST).content.decode()
     for user in ("piet", "erin"):
         assert as_user(user).get(url(record)).status_code == 404

@@ -126,7 +126,7 @@ def test_the_same_amount_in_other_words_is_no_change(as_user):
 
 def test_more_than_is_installed_says_where_it_can_be_promised(as_user):
     answer = as_user("operator").post("/quotas/check/", sheet("", research="9999"))
-    assert "an operator do it over REST, with overcommit=true" in note(answer, "research")
+    assert "an operator to set it over REST with overcommit=true" in note(answer, "research")
 
 
 def test_check_marks_cells_and_writes_nothing(as_user):

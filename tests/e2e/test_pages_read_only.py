@@ -20,7 +20,7 @@ from tenants.sign_in.idle import SEEN
 from tenants.sign_in.sessions import SessionStore
 from tests.cases import some
 
-READ_ONLY = "The database takes no writes now."
+READ_ONLY = "The database accepts no writes at the moment."
 LINK = re.compile(r'(?:href|hx-get)="(/[^"#]*)')
 # Streams, and what ends a session.
 NOT_READ = ("events", "logout", "oidc")

@@ -184,7 +184,7 @@ HEAD = "name: wrong\ntenant: vision\n"
          "Line 5, pod_sets.1.tolerations.0.key: "),
         (f"{HEAD}gpus: 1\nenv:\n  N: 3\n", "Line 5, env.N: "),
         (f"{HEAD}gpus: 8\ngpu_type: X1\n", "Line 4, gpu_type: "),
-        (f"{HEAD}gpus: 1\nname: twice\n", "Line 4, name: It stands twice. Keep one."),
+        (f"{HEAD}gpus: 1\nname: twice\n", "Line 4, name: It appears twice. Keep one."),
         (f"{HEAD}gpus: [1\n", "Line 4: This is no YAML: "),
         (f"{HEAD}\tgpus: 1\n", "Line 3: This is no YAML: "),
         ("- a\n- b\n", "Line 1: Write one mapping of fields"),
@@ -229,7 +229,7 @@ def test_each_fault_of_a_text_has_its_line_and_field(as_user, text, told):
         [
             ('{\n  "name": "a",\n  "tenant" "b"\n}', "Line 3: This is no JSON: "),
             ('{\n\t"name": "a",\n\t"tenant": "vision",\n\t"gpus": "8"\n}', "Line 4, gpus: "),
-            ('{"name": "a", "name": "b"}', "stands twice in one object"),
+            ('{"name": "a", "name": "b"}', "appears twice in one object"),
             ("name: a\n", "Line 1: This is no JSON: "),
             ("[" * 5000, "nested too deeply"),
             (f'{{"priority": {"9" * 5000}}}', "is too large"),

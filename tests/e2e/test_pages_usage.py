@@ -153,7 +153,7 @@ def test_who_may_see_nothing_is_told_why(as_user):
         ("since=soon", "is no date"),
         ("since=2030-01-01", "lies in the future"),
         ("since=2026-01-05&until=2026-01-01", "is before"),
-        ("window=24h", "There is no filter “window” here; there are since, until, tenant"),
+        ("window=24h", "There is no filter “window” here; the filters are since, until, tenant"),
     ],
 )
 def test_what_is_wrong_in_the_address_is_told(as_user, query, text):

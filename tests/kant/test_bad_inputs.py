@@ -208,7 +208,7 @@ def test_a_log_of_whatever_lines_costs_little(unit):
 def test_the_name_that_stands_twice_is_told(org):
     body = '{"a": 1, "b": {"c": 1, "d": 2, "c": 3}}'
     answer = org.client("eve").post("/api/v1/jobs", body, content_type="application/json")
-    assert "the name 'c' stands twice in one object" in answer.json()["detail"]
+    assert "the name 'c' appears twice in one object" in answer.json()["detail"]
 
 
 # --- before anything is read ----------------------------------------------------------------------

@@ -84,8 +84,8 @@ def sso(settings):
         ("ISSUER", "", "KANT_OIDC_CLIENT_ID is set, but KANT_OIDC_ISSUER is not"),
         ("ISSUER", "http://id.example.com", "KANT_OIDC_ISSUER is “http://id.example.com”"),
         ("CLIENT_ID", "", "KANT_OIDC_CLIENT_ID is empty"),
-        ("CLIENT_SECRET", "", "neither is set"),
-        ("CLIENT_SECRET_FILE", "/etc/secret", "both is set"),
+        ("CLIENT_SECRET", "", "Neither is set"),
+        ("CLIENT_SECRET_FILE", "/etc/secret", "Both are set"),
         ("SCOPES", ["profile"], "KANT_OIDC_SCOPES is “profile”"),
         ("GROUPS_FILE", "/nowhere/groups.yaml", "/nowhere/groups.yaml: No such file"),
         ("TOKEN_DAYS", -1, "KANT_OIDC_TOKEN_DAYS is -1"),
@@ -113,7 +113,7 @@ def test_the_secret_may_stand_in_a_file(sso, tmp_path):
     file = tmp_path / "secret"
     sso.KANT_OIDC_CLIENT_SECRET_FILE = str(file)
     assert [p.hint for p in run_checks() if p.id == "kant.E007"] == [
-        "Name a file that Kant may read and that holds the secret alone."
+        "Name a file that Kant can read and that holds only the secret."
     ]
     file.write_text("s3cret\n")
     assert ids() == set()
@@ -126,9 +126,9 @@ def test_the_secret_may_stand_in_a_file(sso, tmp_path):
         ("", ["does not hold groups"]),
         ("gpu: [", ["is not YAML"]),
         ("gpu: engineer", ["line 1: group “gpu” has no {tenant: role}"]),
-        ("gpu:\n  vision: enginer", ["line 2: “enginer” is no role, in tenant “vision”"]),
-        ("a: {x: viewer}\nb: {x: viewer}\na: {y: viewer}", ["line 3: “a” stands here a second"]),
-        ("a: {x: nobody}\nb: {x: [1]}", ["line 1: “nobody”", "line 2: What stands there"]),
+        ("gpu:\n  vision: enginer", ["line 2: “enginer” is not a role, in tenant “vision”"]),
+        ("a: {x: viewer}\nb: {x: viewer}\na: {y: viewer}", ["line 3: “a” appears here a second"]),
+        ("a: {x: nobody}\nb: {x: [1]}", ["line 1: “nobody”", "line 2: The value"]),
     ],
 )
 def test_a_wrong_file_of_groups_is_told_by_line(sso, tmp_path, text, told):

@@ -146,7 +146,7 @@ def test_changes_are_listed_and_taken_back(ada):
         (("set", "law/default", "--rank", "1"), 3, "There is no queue “law/default”"),
         (("set", "vision/", "--rank", "1"), 2, "Name a queue, e.g. vision/nightly"),
         (("create", "default"), 1, "has a queue “default” already"),
-        (("delete", "default", *WHY), 1, "jobs go that name no queue"),
+        (("delete", "default", *WHY), 1, "takes the jobs that name no queue"),
     ],
 )
 def test_what_is_wrong_is_told(ada, words, code, text):

@@ -99,7 +99,11 @@ def test_a_quota_is_given_where_there_is_none(root):
         (("vision", "H100", "--guaranteed", "nan"), 2, "'nan' is not a number of GPUs"),
         (("vision", "H100", "--mode", "mixed"), 2, "invalid choice"),
         (("vision", "H100"), 2, "Nothing to set."),
-        (("ml", "H100", "--guaranteed", "20"), 4, "is set by operators and by tenant admins"),
+        (
+            ("ml", "H100", "--guaranteed", "20"),
+            4,
+            "Only operators and tenant admins of a tenant above",
+        ),
         (("law", "H100", "--guaranteed", "1"), 3, "There is no tenant “law”"),
         (("vision", "B200", "--guaranteed", "1"), 3, "There is no GPU type “B200”"),
         (("no/such", "ä b", "--guaranteed", "1"), 3, "No such thing"),

@@ -108,7 +108,7 @@ def test_who_was_faster_is_told_of_each_field(root):
     ("words", "code", "text"),
     [
         (("set", "vision", "H100", "many"), 2, "'many' is not a number of GPUs"),
-        (("set", "ml", "H100", "1"), 4, "is set by operators and by tenant admins"),
+        (("set", "ml", "H100", "1"), 4, "Only operators and tenant admins of a tenant above"),
         (("set", "law", "H100", "1"), 2, "There is no tenant “law”"),
         (("show", "ops"), 3, "There is no draft of “ops” that you may see."),
         (("apply", "--reason", "x"), 3, "Your draft is empty."),

@@ -130,8 +130,8 @@ def test_a_file_is_the_job_and_flags_go_before_it(kant, tmp_path):
     for text, words in (
         ("[1]", "holds no job"),
         ("a: [", "neither JSON nor YAML"),
-        ('{"gpus": 1, "gpus": 2}', "the name 'gpus' stands twice"),
-        ("gpus: 1\nenv: {A: x, A: y}", "the name 'A' stands twice"),
+        ('{"gpus": 1, "gpus": 2}', "the name 'gpus' appears twice"),
+        ("gpus: 1\nenv: {A: x, A: y}", "the name 'A' appears twice"),
         ("\0", "neither JSON nor YAML"),
         ('{"gpus": ' + "9" * 5000 + "}", "cannot be read: Exceeds the limit (4300 digits)"),
         ("not_before: 2026-13-01", "cannot be read: month must be in 1..12"),

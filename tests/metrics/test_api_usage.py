@@ -231,7 +231,7 @@ def test_nobody_reads_it_without_signing_in(client, db):
         ("until=2001-01-01", "until", "is before"),
         ("by=", "by", "'' is none of tenant, user"),
         ("by=tenant;user", "by", "put commas between them"),
-        ("by=user,user", "by", "“user” stands twice"),
+        ("by=user,user", "by", "“user” is given twice"),
         ("tenant=nobody", "tenant", "There is no tenant “nobody” that you may see."),
         ("gpu_type=H1000", "gpu_type", "There is no GPU type “H1000”, but there is “H100”."),
         ("cluster=nowhere", "cluster", "There is no cluster “nowhere”."),

@@ -154,7 +154,7 @@ def test_limits_and_modes_are_read_too_and_tenants_that_are_gone_are_not(cluster
     [
         ([gpus(1, "law")], "quotas.0.tenant", "There is no tenant “law”."),
         ([gpus(1, gpu_type="T4")], "quotas.0.gpu_type", "There is no GPU type “T4”."),
-        ([gpus(1), gpus(2)], "quotas.1.tenant", "stands twice; name it once."),
+        ([gpus(1), gpus(2)], "quotas.1.tenant", "is given twice. Give it once."),
         ([gpus(1, mode="isolated", lend_limit=0)], "quotas.0.lend_limit", "neither borrows nor"),
         ([gpus(1, lend_limit=2000)], "quotas.0.lend_limit", "Lend at most what is guaranteed."),
         ([gpus(2 * 10**9)], "quotas.0.guaranteed", "Must be from 0 to"),

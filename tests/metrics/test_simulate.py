@@ -80,7 +80,7 @@ def test_files(trace, tmp_path):
         ('{"queueing": "lifo"}', "policy.json: queueing: Choose one of strict-fifo"),
         ('{"preemption": ["price"]}', "policy.json: preemption.0: Choose one of priority"),
         ('{"min_runtime_s": -1}', "policy.json: min_runtime_s: Must be a number from 0"),
-        ('{"queueing": "backfill", "queueing": "strict-fifo"}', "'queueing' stands twice"),
+        ('{"queueing": "backfill", "queueing": "strict-fifo"}', "'queueing' appears twice"),
         ('{"min_runtime_s": NaN}', "policy.json: The file is not valid JSON: NaN"),
         ("[" * 9999, "policy.json: The file is nested too deeply"),
     ],

@@ -266,7 +266,9 @@ def test_what_a_change_of_a_policy_set_is_taken_back_and_nothing_else(ops):
     assert (newest["reverts"], newest["reason"]) == (first["id"], "Too early")
     again = revert(ops, first, 4)
     assert (again.status_code, again.json()["code"]) == (409, "conflict")
-    assert "It is as it was before this change already. ops changed it" in again.json()["detail"]
+    assert (
+        "The tenant already has its values from before this change. ops changed it"
+    ) in again.json()["detail"]
     assert revert(ops, newest, 4).json()["policy"]["queueing"] == "backfill"
 
 

@@ -92,7 +92,7 @@ def test_a_queue_that_a_map_leads_to_stays(org):
     path = "/api/v1/queues/vision/nightly?reason=x"
     refused = ada.delete(path, headers={"If-Match": '"1"'})
     assert refused.status_code == 409
-    assert "queue_map of demo leads pods to queue vision/nightly" in refused.json()["detail"]
+    assert "queue_map of demo sends pods to queue vision/nightly" in refused.json()["detail"]
 
 
 # --- pods -----------------------------------------------------------------------------------------

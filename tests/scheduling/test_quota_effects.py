@@ -144,7 +144,7 @@ def test_a_quota_stands_once(borrowed):
     row = {"tenant": "law", "gpu_type": "H100", "guaranteed": 1}
     answer = org.client("ops").post(PREVIEW, {"quotas": [row, row]}, format="json")
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/quotas/1/tenant")
-    assert "stands twice" in answer.json()["errors"][0]["detail"]
+    assert "is given twice" in answer.json()["errors"][0]["detail"]
 
 
 def test_where_nobody_decides_it_says_so(borrowed):

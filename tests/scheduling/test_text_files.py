@@ -101,7 +101,7 @@ def test_files_are_read_in_pieces_as_line_by_line(tmp_path, monkeypatch, piece):
     ],
 )
 def test_a_name_that_stands_twice_in_yaml_is_refused_with_its_line(text, line, name):
-    with pytest.raises(NamedTwice, match=f"line {line}: the name '{name}' stands twice") as error:
+    with pytest.raises(NamedTwice, match=f"line {line}: the name '{name}' appears twice") as error:
         yaml_of(text)
     assert (error.value.line, error.value.name) == (line, name)
 

@@ -61,7 +61,7 @@ def test_wrong_pods_are_named(row, words):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([*NODES, "a,1,1,1,G2"], "column sn: the name 'a' stands twice"),
+        ([*NODES, "a,1,1,1,G2"], "column sn: the name 'a' appears twice"),
         ([*NODES, "c,1,1,many,G2"], "line 4, column gpu: is 'many'"),
         ([*NODES, "c,1,1,1,"], "line 4, column model: is ''"),
         (NODES[:1], "has no machines"),

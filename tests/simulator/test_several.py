@@ -165,7 +165,7 @@ def test_one_cluster_alone_runs_as_it_would_by_itself():
 def test_what_cannot_be_run():
     with pytest.raises(TraceError, match="job x: cluster north is unknown; known are east"):
         run_on([cluster("east")], [replace(arrival("x", 0, 1), cluster="north")])
-    with pytest.raises(ValueError, match="cluster east stands twice"):
+    with pytest.raises(ValueError, match="cluster east appears twice"):
         run_on([cluster("east"), cluster("east", nodes=2)], [])
     with pytest.raises(ValueError, match="cannot be called any"):
         run_on([cluster("any")], [])

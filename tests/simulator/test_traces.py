@@ -134,7 +134,10 @@ def test_each_format_is_recognised_and_read(text, job):
         (OWN + "x,0,1,1,0,,,\n", "column pods: is '0'"),
         ('{"id": 1, "speed": 2}\n', "key speed: is unknown"),
         ('{"id": \n', "line 1: is not JSON (Expecting value at character 9"),
-        (OWN_JSON % '"gpus": 2', "line 1: is not JSON .the name 'gpus' stands twice in one object"),
+        (
+            OWN_JSON % '"gpus": 2',
+            "line 1: is not JSON .the name 'gpus' appears twice in one object",
+        ),
         (
             OWN_JSON % '"tenant": "a\\u0000"',
             "column tenant: is 'a.x00', expected a text without",
@@ -171,9 +174,9 @@ def test_each_format_is_recognised_and_read(text, job):
         (OPENB + "p,1,1,1,1000,,LS,Running,400,100,\n", "column deletion_time: is '100'"),
         (OPENB + "p,1,1,1,1000,,LS,Running,0,100,400\n", "column deletion_time: is '100'"),
         (OPENB + "p,1,1,257,1000,,LS,Running,0,100,0\n", "column num_gpu: is '257'"),
-        (ITP + "a,0,1000,4\na,10,1000,4\n", "line 3, column job_id: 'a' stands twice"),
-        (OWN + "x,0,1,1,1,,,\nx,1,1,1,1,,,\n", "line 3, column id: 'x' stands twice"),
-        (SWF + SWF.splitlines()[1], "line 3, column job: '1' stands twice"),
+        (ITP + "a,0,1000,4\na,10,1000,4\n", "line 3, column job_id: 'a' appears twice"),
+        (OWN + "x,0,1,1,1,,,\nx,1,1,1,1,,,\n", "line 3, column id: 'x' appears twice"),
+        (SWF + SWF.splitlines()[1], "line 3, column job: '1' appears twice"),
         (OWN + "x,0,1,1,1,,,a x\n", "line 2, column after: is 'a x', expected other jobs"),
         (SWF.replace("-1 -1\n", "1 -1\n"), "line 2, column preceding: is '1', expected other"),
     ],
@@ -202,7 +205,7 @@ def test_a_job_that_stands_twice_is_counted_where_asked():
     text = ITP + "a,1,1,1\na,2,1,1\nb,3,1,1\n"
     jobs = list(jobs_of(text.splitlines(keepends=True), bad))
     assert [(j.id, j.submitted_at) for j in jobs] == [("a", 1), ("b", 3)]
-    assert bad.first == ["line 3, column job_id: 'a' stands twice"]
+    assert bad.first == ["line 3, column job_id: 'a' appears twice"]
 
 
 def test_partial_executions_have_the_number_of_their_job():

@@ -96,7 +96,7 @@ def errors_of(answer, code=422):
 def test_nobody_moves_below_oneself(ops):
     (found,) = errors_of(applied(ops, "ops", tenant("ml", parent="vision-lab"))).items()
     assert found[0] == "/tenants/0/parent"
-    assert "which is below it. Choose a tenant outside of it." in found[1]
+    assert "which is below it. Choose another tenant." in found[1]
     ops.delete(url("ops"))
     found = errors_of(applied(ops, "ops", tenant("ml", parent="ml"), cells=[cell("vision", 4)]))
     assert "the same tenant" in found["/tenants/0/parent"]
@@ -321,7 +321,7 @@ def test_what_moves_along_counts_for_a_second_person(ops, org, settings):
     Quota.objects.filter(tenant__name="ml").update(guaranteed_milli=14000)
     refused = ops.patch("/api/v1/tenants/vision", {"parent": None}, format="json")
     assert refused.status_code == 409
-    assert "needs the approval of somebody else" in refused.json()["detail"]
+    assert "need a second person's approval" in refused.json()["detail"]
     assert ops.patch("/api/v1/tenants/vision", {"weight": 2}, format="json").status_code == 200
 
 
@@ -360,5 +360,7 @@ def test_rights_to_take_back(ops, org, who, code):
 
 def test_what_cannot_be_taken_back_says_why(ops):
     ops.patch("/api/v1/tenants/vision-lab", {"title": "X"}, format="json")
-    assert "neither of its place nor of its weight" in reverted(ops, "vision-lab").json()["detail"]
+    assert (
+        "neither the tenant's place nor its weight" in reverted(ops, "vision-lab").json()["detail"]
+    )
     assert reverted(ops, "vision-lab", reason=" ").status_code == 422

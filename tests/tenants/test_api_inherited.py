@@ -34,8 +34,8 @@ class Field:
 
 @pytest.fixture(
     params=[
-        Field("min_runtime_s", 3600.0, 0.0, 0.5, "Only operators set the minimum run time"),
-        Field("namespace", "ml-jobs", "vision", "new", "Only operators set the namespace"),
+        Field("min_runtime_s", 3600.0, 0.0, 0.5, "Only operators can set the minimum run time"),
+        Field("namespace", "ml-jobs", "vision", "new", "Only operators can set the namespace"),
     ],
     ids=lambda field: field.name,
 )

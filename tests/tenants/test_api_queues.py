@@ -303,10 +303,12 @@ def test_a_limit_below_what_is_there_is_set_and_told(org, ada):
     job(org)
     told = patch(ada, max_running=1, max_waiting=0, max_gpus={"H100": 6}).json()["warnings"]
     assert told == [
-        "2 of its jobs run and 1 may: they go on, and nothing starts until fewer run.",
-        "Its jobs hold 8 GPUs of H100 and 6 GPUs are allowed: they go on, and nothing starts there "
-        "until they hold less.",
-        "1 of its jobs wait and 0 may: they stay, and no more are taken until fewer wait.",
+        "2 of its jobs run, and the limit is 1: they keep running, and no job starts until "
+        "fewer run.",
+        "Its jobs hold 8 GPUs of H100, and the limit is 6 GPUs: they keep running, and no job "
+        "starts there until they hold less.",
+        "1 of its jobs wait, and the limit is 0: they stay, and no new job is accepted until "
+        "fewer wait.",
     ]
     assert patch(ada, version=2, max_running=2, max_waiting=1, max_gpus={}).json()["warnings"] == []
     assert patch(ada, version=3, query="?dry_run=true", max_running=0).json()["warnings"]
@@ -336,13 +338,16 @@ def test_a_queue_with_jobs_is_kept_and_says_how_many(org, ada):
 def test_the_default_queue_and_the_last_one_stay(org, ada):
     create(ada, "nightly")
     refused = delete(ada, "default")
-    assert (refused.status_code, "jobs go that name no queue" in refused.json()["detail"]) == (
+    assert (
+        refused.status_code,
+        "takes the jobs that name no queue" in refused.json()["detail"],
+    ) == (
         409,
         True,
     )
     Queue.objects.filter(tenant__name="vision", name="default").delete()
     refused = delete(ada, "nightly")
-    assert (refused.status_code, "the last queue of its tenant" in refused.json()["detail"]) == (
+    assert (refused.status_code, "the tenant's last queue" in refused.json()["detail"]) == (
         409,
         True,
     )
@@ -380,7 +385,9 @@ def test_a_change_is_taken_back_and_what_others_set_stays(org, ada):
     assert (told["rank"], told["max_running"], told["title"]) == (1, None, "Night")
     newest = changes(ada)[0]
     assert (newest["reverts"], newest["reason"]) == (record["id"], "Too early")
-    assert "as it was before this change already" in revert(ada, record, 4).json()["detail"]
+    assert (
+        "already has its values from before this change" in revert(ada, record, 4).json()["detail"]
+    )
 
 
 def test_what_was_set_since_is_named_and_not_overwritten(org, ada):
@@ -414,7 +421,7 @@ def test_what_was_made_goes_and_what_was_deleted_comes_back(org, ada):
     assert revert(ada, deleted, query="?dry_run=true").json()["would"] == "create"
     back = revert(ada, deleted)
     assert {n: back.json()["queue"][n] for n in SETTINGS} == SETTINGS
-    assert "a queue of that name again" in revert(ada, deleted, 1).json()["detail"]
+    assert "A queue of that name exists again" in revert(ada, deleted, 1).json()["detail"]
 
 
 def test_who_may_not_change_a_queue_may_not_take_a_change_back(org, ada):

@@ -111,7 +111,7 @@ def test_nobody_gets_round_it_beside_a_draft(root, org):  # noqa: F811
             headers={"If-Match": '"1"'},
         )
         assert answer.status_code == 409, method
-        assert "needs the approval of somebody else" in answer.json()["detail"]
+        assert "need a second person's approval" in answer.json()["detail"]
     assert guaranteed("vision") == 8
     # A preview is no change.
     row = {"tenant": "vision", "gpu_type": "H100", "guaranteed": 20}

@@ -164,7 +164,7 @@ def test_an_order_is_called_off_ended_or_kept(root):  # noqa: F811
     assert guaranteed("vision") == 8
     QuotaOrder.objects.all().delete()
     kept = order(root, "root", cell("vision", 12), ends_at=later())
-    assert act(root, kept, "keep").json()["outcome"] == "root let it stay for good: Over"
+    assert act(root, kept, "keep").json()["outcome"] == "root made it permanent: Over"
     pass_by()
     assert (guaranteed("vision"), state()) == (12, "done")
     assert {"quota-order.cancelled", "quota-order.kept", "quota-order.placed"} <= set(actions())
@@ -195,7 +195,7 @@ def test_rights_of_each_role(root, org, who, sees, may):  # noqa: F811
     [
         ({"starts_at": -1}, "/starts_at", "has passed"),
         ({"ends_at": -1}, "/ends_at", "has passed"),
-        ({"starts_at": 2, "ends_at": 1}, "/ends_at", "end after it starts"),
+        ({"starts_at": 2, "ends_at": 1}, "/ends_at", "end must be after the start"),
         ({"ends_at": 24 * 400}, "/ends_at", "within a year"),
         ({"starts_at": "soon"}, "/starts_at", ""),
     ],

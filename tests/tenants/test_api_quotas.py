@@ -269,7 +269,7 @@ def test_a_change_is_taken_back(root, org):
     )
     again = revert(root, record, {"If-Match": '"3"'})
     assert (again.status_code, again.json()["code"]) == (409, "conflict")
-    assert "as it was before this change already" in again.json()["detail"]
+    assert "already has its values from before this change" in again.json()["detail"]
 
 
 def test_a_quota_that_was_given_is_withdrawn_by_its_revert_and_given_again(root):

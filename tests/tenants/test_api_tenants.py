@@ -199,7 +199,7 @@ def test_gpu_types(org, ops):
     assert ops.post(at, {"name": "B200"}, format="json").status_code == 409
     assert ops.patch(f"{at}/B200", {"title": "Blackwell"}, format="json").json()["title"]
     assert ops.patch(f"{at}/B200", {"memory_mib": -1}, format="json").status_code == 422
-    assert "Nodes or jobs" in ops.delete(f"{at}/H100").json()["detail"]
+    assert "in use by nodes or by jobs" in ops.delete(f"{at}/H100").json()["detail"]
     Quota.objects.create(tenant=org.tenants["ml"], gpu_type=org.gpu_types["T4"])
     assert "quota" in ops.delete(f"{at}/T4").json()["detail"]
     assert ops.delete(f"{at}/B200").status_code == 204

@@ -111,12 +111,12 @@ def sqlite(name):
 
 AWAYS = ("unavailable", "The database does not answer.")
 NOT_LET_IN = ("unavailable", "The database answers, but does not let Kant in.")
-READ_ONLY = ("unavailable", "The database takes no writes now.")
-FULL = ("unavailable", "The database has no room left to write.")
-WRITING = ("busy", "Kant is busy: others have been writing to the database all the time.")
+READ_ONLY = ("unavailable", "The database accepts no writes at the moment.")
+FULL = ("unavailable", "The database has no space left.")
+WRITING = ("busy", "Kant is busy: other requests keep writing to the database.")
 POOL = ("busy", "Kant is busy: all its connections to the database are in use.")
-CHANGES = ("busy", "Kant is busy: others change the same at the same time.")
-SERVER = ("busy", "The database is busy: it takes no more connections or has no memory left.")
+CHANGES = ("busy", "Kant is busy: others are changing the same thing at the same time.")
+SERVER = ("busy", "The database is busy: it accepts no more connections, or has no memory left.")
 SAID = [
     (caused(psycopg.OperationalError("connection refused")), AWAYS),
     (caused(None, InterfaceError, "connection already closed"), AWAYS),

@@ -56,10 +56,10 @@ REFUSED = {
     "8 shared 4": f"“4” cannot be read here. {ACCEPTED}",
     "8 borrow 4 lnd 2": f"“lnd” cannot be read here. {ACCEPTED}",
     "8 borrow any lnd": f"“lnd” cannot be read here. {ACCEPTED}",
-    "8 borrow": f"Write the most GPUs after borrow, or any. {ACCEPTED}",
-    "8 borrow lend 2": f"Write the most GPUs after borrow, or any. {ACCEPTED}",
-    "8 shared isolated": f"Say shared or isolated only once. {ACCEPTED}",
-    "8 lend 2 lend 3": f"Say lend only once. {ACCEPTED}",
+    "8 borrow": f"After borrow, write the most GPUs or any. {ACCEPTED}",
+    "8 borrow lend 2": f"After borrow, write the most GPUs or any. {ACCEPTED}",
+    "8 shared isolated": f"Give shared or isolated only once. {ACCEPTED}",
+    "8 lend 2 lend 3": f"Give lend only once. {ACCEPTED}",
 }
 
 

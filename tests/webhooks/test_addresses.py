@@ -68,8 +68,8 @@ def test_on_one_machine_its_own_address_is_allowed(served):
         ("https://exa mple.com", "spaces"),
         ("https://example.com/\n", "spaces"),
         ("https://exämple.com", "ASCII"),
-        ("https://example.com:99999/", "no address"),
-        ("https://[::1/", "no address"),
+        ("https://example.com:99999/", "Not a valid address"),
+        ("https://[::1/", "Not a valid address"),
         (f"https://example.com/{'x' * 2000}", "2,000"),
     ],
 )

@@ -340,7 +340,7 @@ def test_a_receiver_that_is_not_there_is_told_in_words(receiver):
         closed = f"http://127.0.0.1:{taken.getsockname()[1]}/"
         assert tried(closed).outcome == "No connection: Connection refused."
     told = tried("http://no-such-host.invalid/").outcome
-    assert told.startswith(("Its host name is not found: ", "No answer within "))
+    assert told.startswith(("Its host name cannot be resolved: ", "No answer within "))
 
 
 def test_an_operator_may_allow_a_network(settings, receiver):

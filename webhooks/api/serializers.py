@@ -16,30 +16,32 @@ class WebhookChange(ReasonInput):
     url = Text(
         max_length=LONGEST_URL,
         required=False,
-        help_text="https only, and a public address, unless an operator allows its network.",
+        help_text="Must be https and a public address, unless an operator allows its network.",
     )
     format = Choice(HookFormat.values, required=False)
     events = List(
         child=Choice(HookEvent.values),
         max_length=len(HookEvent.values),
         required=False,
-        help_text="Events that it sends. `gfr.high` only with `tenant` null.",
+        help_text="Events to send. `gfr.high` only if `tenant` is null.",
     )
     pending_s = Integer(
         min_value=PENDING_S[0],
         max_value=PENDING_S[1],
         required=False,
-        help_text="`job.pending_long`: how long a job waits before that is told, seconds.",
+        help_text="For `job.pending_long`: seconds that a job waits before the event is sent.",
     )
     gfr_percent = Number(
         min_value=0.1,
         max_value=100,
         required=False,
-        help_text="`gfr.high`: from which GFR of a cluster on, over five minutes, percent.",
+        help_text="For `gfr.high`: GFR of a cluster, in percent over five minutes, from which "
+        "the event is sent.",
     )
     is_on = Boolean(
         required=False,
-        help_text="Turning it off drops waiting deliveries; what happens meanwhile is never sent.",
+        help_text="Turning it off drops waiting deliveries; events that occur while it is off "
+        "are never sent.",
     )
 
 
@@ -51,7 +53,8 @@ class WebhookInput(WebhookChange):
         max_length=63,
         required=False,
         allow_null=True,
-        help_text="It sends events of this tenant and those below; null = of all (operators only).",
+        help_text="Sends events of this tenant and the tenants below it; null = of all tenants "
+        "(operators only).",
     )
 
 
@@ -66,7 +69,7 @@ class WebhookOutput(serializers.Serializer[Any]):
     gfr_percent = serializers.FloatField()
     is_on = serializers.BooleanField()
     off_reason = serializers.CharField(
-        allow_blank=True, help_text="Why Kant turned it off; empty if a person did."
+        allow_blank=True, help_text="Why Kant turned it off; empty if a user did."
     )
     failing_since = serializers.DateTimeField(
         allow_null=True, help_text="Start of the failures; null = the last delivery succeeded."
@@ -80,7 +83,7 @@ class WebhookOutput(serializers.Serializer[Any]):
     previous_secret_until = serializers.DateTimeField(
         source="previous_until",
         allow_null=True,
-        help_text="Until then the previous secret signs, too.",
+        help_text="Until this time the previous secret signs, too.",
     )
     made_by = serializers.CharField(source="maker_name")
     created_at = serializers.DateTimeField()
@@ -90,16 +93,18 @@ class WebhookOutput(serializers.Serializer[Any]):
 class NewWebhookOutput(WebhookOutput):
     secret = serializers.CharField(
         allow_null=True,
-        help_text="Shown once; null in a repeated answer, and of Slack messages, which have none.",
+        help_text="The secret, shown only once; null if the request is repeated, and for Slack "
+        "messages, which are not signed.",
     )
 
 
 class SecretOutput(serializers.Serializer[Any]):
     secret = serializers.CharField(
-        allow_null=True, help_text="Shown once; null in a repeated answer."
+        allow_null=True, help_text="The secret, shown only once; null if the request is repeated."
     )
     previous_secret_until = serializers.DateTimeField(
-        help_text="Until then the previous secret signs, too: each delivery has two signatures."
+        help_text="Until this time the previous secret signs, too: each delivery has two "
+        "signatures."
     )
 
 
@@ -111,7 +116,7 @@ class DeliveryOutput(serializers.Serializer[Any]):
     subject = serializers.CharField()
     state = serializers.ChoiceField(DeliveryState.choices)
     tries = serializers.IntegerField()
-    status = serializers.IntegerField(allow_null=True, help_text="HTTP; null = no answer.")
+    status = serializers.IntegerField(allow_null=True, help_text="HTTP status; null = no answer.")
     outcome = serializers.CharField(
         allow_blank=True, help_text="Start of the answer, or what went wrong."
     )
@@ -122,4 +127,4 @@ class DeliveryOutput(serializers.Serializer[Any]):
 
 
 class WholeDeliveryOutput(DeliveryOutput):
-    body = serializers.CharField(allow_null=True, help_text="The body; null = no longer kept.")
+    body = serializers.CharField(allow_null=True, help_text="The body sent; null = no longer kept.")

@@ -117,5 +117,5 @@ _TOLD = {
         f"Fragmentation of {_plain(data['cluster'])} is high: GFR {data['gfr_percent']:g} %, told "
         f"from {data['threshold_percent']:g} % on."
     ),
-    TEST: lambda data: f"Test of the webhook *{_plain(data['name'])}* of Kant: it arrives.",
+    TEST: lambda data: f"Test of the webhook *{_plain(data['name'])}* of Kant: it works.",
 }

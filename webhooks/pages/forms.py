@@ -25,16 +25,16 @@ class WebhookForm(Fields):
     )
     format = forms.ChoiceField(label="Format", choices=HookFormat.choices)
     events = forms.MultipleChoiceField(
-        label="Tell it when", choices=HookEvent.choices, widget=forms.CheckboxSelectMultiple
+        label="Events", choices=HookEvent.choices, widget=forms.CheckboxSelectMultiple
     )
     pending_min = forms.DecimalField(
-        label="“Waits long” is, minutes",
+        label="“Waits long” after, minutes",
         min_value=PENDING_S[0] // MINUTE,
         max_value=PENDING_S[1] // MINUTE,
-        help_text="Held jobs are not told",
+        help_text="Held jobs do not count",
     )
     gfr_percent = forms.DecimalField(
-        label="“GFR high” is, percent",
+        label="“GFR high” from, percent",
         min_value=0.1,
         max_value=100,
         required=False,
@@ -75,10 +75,10 @@ class WebhookForm(Fields):
             self.add(
                 "tenant",
                 forms.ChoiceField(
-                    label="Tells about",
+                    label="Events of",
                     choices=choices,
                     required=not operator,
-                    help_text="With all tenants below it",
+                    help_text="And all tenants below it",
                 ),
             )
         if not operator or (hook is not None and hook.tenant is not None):

@@ -67,7 +67,7 @@ def webhooks(request: HttpRequest) -> HttpResponse:
 def webhook_new(request: HttpRequest) -> HttpResponse:
     access, tenants = access_of(request.user), _administered(request)
     if not (access.operator or tenants):
-        raise Http404("Webhooks are made by tenant admins and operators.")
+        raise Http404("Only tenant admins and operators can create webhooks.")
     form = WebhookForm(
         request.POST or None,
         tenants=tenants,
@@ -165,7 +165,7 @@ def webhook_act(request: HttpRequest, webhook_id: uuid.UUID, verb: str) -> HttpR
     """What the buttons of a webhook do."""
     hook = _found(request, webhook_id)
     if verb not in ACTS:
-        raise Http404("A webhook can do no such thing.")
+        raise Http404("Webhooks have no such action.")
     try:
         return ACTS[verb](request, hook)
     except DomainError as error:
@@ -175,7 +175,7 @@ def webhook_act(request: HttpRequest, webhook_id: uuid.UUID, verb: str) -> HttpR
 
 def _test(request: HttpRequest, hook: Webhook) -> HttpResponse:
     ask_for_test(hook)
-    text = "A test is on its way. Its line below tells whether it was taken."
+    text = "A test event is on its way. The list below shows whether it arrives."
     messages.success(request, text, extra_tags="good")
     return redirect("webhook", hook.pk)
 
@@ -193,7 +193,7 @@ def _turned(is_on: bool) -> Callable[[HttpRequest, Webhook], HttpResponse]:
             expected_version=hook.version,
             why=Why("", PAGE),
         )
-        said = "on: it is told what happens from now on" if is_on else "off"
+        said = "on: it gets all events from now on" if is_on else "off"
         messages.success(request, f"“{hook.name}” is {said}.", extra_tags="good")
         return redirect("webhook", hook.pk)
 
@@ -241,7 +241,7 @@ def delivery_again(
     hook = _found(request, webhook_id)
     try:
         deliver_again(_delivery(hook, delivery_id))
-        messages.success(request, "It is sent again.", extra_tags="good")
+        messages.success(request, "The delivery is sent again.", extra_tags="good")
     except DomainError as error:
         messages.error(request, error.detail, extra_tags="bad")
     return redirect("webhook-delivery", webhook_id, delivery_id)
@@ -265,7 +265,7 @@ def _delivery(hook: Webhook, delivery_id: uuid.UUID) -> HookDelivery:
     try:
         return delivery_by_id(hook, delivery_id)
     except DomainError:
-        raise Http404("There is no such delivery, or it is not kept any more.") from None
+        raise Http404("There is no such delivery, or it is no longer kept.") from None
 
 
 def _to_secret(request: HttpRequest, made: NewSecret) -> HttpResponse:

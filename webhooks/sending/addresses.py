@@ -26,7 +26,7 @@ def check_url(url: str) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError as error:
-        raise _wrong(f"Is no address: {error}.") from None
+        raise _wrong(f"Not a valid address: {error}.") from None
     if len(url) > LONGEST_URL:
         raise _wrong(f"Use at most {LONGEST_URL:,} characters.")
     if not url.isascii() or any(c.isspace() or not c.isprintable() for c in url):
@@ -34,13 +34,15 @@ def check_url(url: str) -> None:
     if parts.scheme not in ("https", "http") or not host:
         raise _wrong("Must begin with https:// and name a host, e.g. https://example.com/kant.")
     if parts.username is not None or parts.password is not None:
-        raise _wrong("Must not contain a user name or password; the signature tells who sends.")
+        raise _wrong("Must not contain a user name or password; the signature shows who sends.")
     if parts.fragment:
         raise _wrong("Must not contain “#”: receivers never see what follows it.")
     literal = _literal(host)
     local = host == "localhost" or (literal is not None and literal.is_loopback)
     if parts.scheme == "http" and not (local and _on_one_machine()):
-        raise _wrong("Must begin with https://, so that nobody on the way reads or changes it.")
+        raise _wrong(
+            "Must begin with https://, so that nobody can read or change the events on their way."
+        )
     if literal is not None and (why := refusal(literal)):
         raise _wrong(why)
 
@@ -54,7 +56,7 @@ def refusal(address: Address) -> str:
             continue
         if not each.is_global or each.is_multicast:
             return (
-                f"{address} is not a public address. An operator can allow its network by "
+                f"{address} is not a public address. An operator can allow its network with "
                 f"{SETTING}."
             )
     return ""

@@ -71,8 +71,8 @@ async def post(
         ) as answer:
             status = answer.status
             if 300 <= status < 400:
-                return tried(status, "It redirects, which is not followed. Set the address that "
-                             "it leads to.")  # fmt: skip
+                text = "It redirects, and Kant does not follow redirects. Set the final address."
+                return tried(status, text)
             text = await _beginning(answer)
             return tried(status, text, _seconds(answer.headers.get("Retry-After", "")))
     except TimeoutError:
@@ -114,7 +114,7 @@ def _said(error: Exception) -> str:
     if isinstance(inner, ssl.SSLCertVerificationError):
         return f"Its TLS certificate is not trusted: {inner.verify_message}."
     if isinstance(inner, socket.gaierror):
-        return f"Its host name is not found: {inner.strerror}."
+        return f"Its host name cannot be resolved: {inner.strerror}."
     if isinstance(inner, OSError) and inner.errno and not isinstance(inner, ssl.SSLError):
         return f"No connection: {os.strerror(inner.errno)}."
     text = str(error) or type(error).__name__

@@ -182,7 +182,7 @@ def _remember(delivery: HookDelivery, tried: Tried, now: datetime) -> None:
         return
     rows.filter(failing_since=None).update(failing_since=now)
     if tried.status == GONE:
-        turn_off(rows, "Its receiver answered 410 Gone: it wants no more.")
+        turn_off(rows, "Its receiver answered 410 Gone: it wants no more events.")
     elif delivery.state == DeliveryState.FAILED:
         turn_off(
             rows.filter(failing_since__lt=now - PATIENCE),

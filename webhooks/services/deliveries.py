@@ -37,7 +37,10 @@ def ask_for_test(hook: Webhook, *, dry_run: bool = False) -> HookDelivery:
     with unit_of_work(dry_run):
         waiting = hook.deliveries.filter(event=TEST, state=DeliveryState.WAITING)
         if waiting.count() >= MOST_TESTS:
-            raise Conflict(f"{MOST_TESTS} tests of “{hook.name}” wait already. Wait for them.")
+            raise Conflict(
+                f"{MOST_TESTS} tests of “{hook.name}” are already waiting. Wait until they are "
+                "sent."
+            )
         delivery = delivery_of(hook, test_message(hook, f"test-{uuid.uuid4()}", now), now)
         delivery.save(force_insert=True)
         transaction.on_commit(ring, robust=True)
@@ -52,12 +55,12 @@ def deliver_again(delivery: HookDelivery, *, dry_run: bool = False) -> HookDeliv
         found = rows.get(pk=delivery.pk)
         if not found.body:
             raise Conflict(
-                f"What was sent is kept for {BODIES_KEPT.days} days, and this is older than that."
+                f"Deliveries are kept for {BODIES_KEPT.days} days, and this one is older."
             )
         if not found.webhook.is_on and found.event != TEST:
             raise Conflict(f"The webhook “{found.webhook.name}” is off. Turn it on first.")
         if found.state == DeliveryState.WAITING and found.tries == 0:
-            raise Conflict("It is about to be sent for the first time.")
+            raise Conflict("It has not been sent for the first time yet.")
         # As if it were new: it has all its tries again.
         found.state, found.tries, found.next_at = DeliveryState.WAITING.value, 0, timezone.now()
         found.save(update_fields=["state", "tries", "next_at"])

@@ -160,7 +160,9 @@ def _set(hook: Webhook, values: Mapping[str, Any], why: Why) -> None:
     faults = [*why.faults(required=False)]
     hook.name = hook.name.strip()
     if not hook.name:
-        faults.append(FieldError(("name",), "Say what it is for, e.g. “on-call channel”."))
+        faults.append(
+            FieldError(("name",), "Give a name that says what it is for, e.g. “on-call channel”.")
+        )
     try:
         check_url(hook.url)
     except Invalid as error:
@@ -173,15 +175,15 @@ def _set(hook: Webhook, values: Mapping[str, Any], why: Why) -> None:
 
 def _faults_of_events(hook: Webhook) -> list[FieldError]:
     if not hook.events:
-        return [FieldError(("events",), f"Choose some of {', '.join(HookEvent.values)}.")]
+        return [FieldError(("events",), f"Choose from {', '.join(HookEvent.values)}.")]
     unknown = [str(event) for event in hook.events if event not in HookEvent.values]
     if unknown:
-        detail = f"There is no event “{unknown[0]}”. Choose some of {', '.join(HookEvent.values)}."
+        detail = f"There is no event “{unknown[0]}”. Choose from {', '.join(HookEvent.values)}."
         return [FieldError(("events",), detail)]
     if HookEvent.GFR in hook.events and hook.tenant is not None:
         detail = (
             f"“{HookEvent.GFR.value}” is about clusters, which belong to all tenants. Only "
-            "webhooks of the deployment are told of it."
+            "webhooks of the whole deployment can send it."
         )
         return [FieldError(("events",), detail)]
     return []
@@ -192,14 +194,16 @@ def _may_change(actor: User, tenant: Tenant | None) -> None:
     if tenant is None:
         if not access.operator:
             raise NotAllowed(
-                "Webhooks of the whole deployment are made by operators. Name a tenant that you "
-                "administer."
+                "Only operators can create webhooks of the whole deployment. Name a tenant that "
+                "you administer."
             )
         return
     if not access.may_view(tenant.pk):
         raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
     if not access.may_administer(tenant.pk):
-        raise NotAllowed(f"Only tenant admins of “{tenant.name}” and operators set its webhooks.")
+        raise NotAllowed(
+            f"Only tenant admins of “{tenant.name}” and operators can change its webhooks."
+        )
 
 
 def _locked(actor: User, hook: Webhook, expected_version: int | None) -> Webhook:

@@ -122,7 +122,7 @@ def _json_of_yaml(text: str) -> str:
     try:
         return json.dumps(_plain(yaml_of(text)))
     except NamedTwice as error:
-        told = TextFault(error.line, error.name, "It stands twice. Keep one.")
+        told = TextFault(error.line, error.name, "It appears twice. Keep one.")
         raise WrongText([told]) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

@@ -67,7 +67,7 @@ def jobs_in(
         if job is None:
             return None
         if job.id in seen:
-            raise TraceFormatError(f"line {row.line}, column {id_column}: {job.id!r} stands twice")
+            raise TraceFormatError(f"line {row.line}, column {id_column}: {job.id!r} appears twice")
         if job.id in job.after:
             raise row.wrong(after_column, "other jobs: a job cannot wait for itself")
         first = job.submitted_at if first is None else first

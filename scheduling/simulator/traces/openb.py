@@ -62,7 +62,7 @@ def machines(lines: Iterable[str]) -> list[Machine]:
     found: dict[str, Machine] = {}
     for machine in each(table(lines, NODE_COLUMNS), read, BadRows()):
         if machine.name in found:
-            raise TraceFormatError(f"column sn: the name {machine.name!r} stands twice")
+            raise TraceFormatError(f"column sn: the name {machine.name!r} appears twice")
         found[machine.name] = machine
     if not found:
         raise TraceFormatError("line 2: the list has no machines")

@@ -142,7 +142,7 @@ def table(
             f"line {line}, column {unknown[0]}: is unknown; known are {', '.join(known)}"
         )
     if len(set(header)) != len(header):
-        raise TraceFormatError(f"line {line}: a column name stands twice")
+        raise TraceFormatError(f"line {line}: a column name appears twice")
     for line, cells in rows:
         # A short row lacks its last columns; reading one of these names it.
         surplus = max(0, len(cells) - len(header))

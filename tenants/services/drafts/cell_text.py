@@ -9,8 +9,8 @@ LIMIT_WORDS = {"borrow": "borrow_limit", "lend": "lend_limit"}
 WORDS = {*QuotaMode.values, *LIMIT_WORDS}
 NO_LIMIT = "any"
 ACCEPTED = (
-    "After the GPUs may stand shared or isolated, and borrow and lend with the most GPUs or "
-    f"{NO_LIMIT}, e.g. 8 shared borrow 4 lend {NO_LIMIT}."
+    "Write the GPUs, then optionally shared or isolated, and borrow or lend with a number of "
+    f"GPUs or {NO_LIMIT}, e.g. 8 shared borrow 4 lend {NO_LIMIT}."
 )
 
 
@@ -31,7 +31,7 @@ def fields_typed(text: str) -> dict[str, str]:
         name = LIMIT_WORDS.get(word, "mode")
         if name in found:
             what = "shared or isolated" if name == "mode" else word
-            raise ValueError(f"Say {what} only once. {ACCEPTED}")
+            raise ValueError(f"Give {what} only once. {ACCEPTED}")
         if name != "mode":
             found[name] = _limit(word, rest)
         elif rest:
@@ -91,7 +91,7 @@ def _limit(word: str, tokens: list[str]) -> str:
     if text.casefold() == NO_LIMIT:
         return ""
     if not text:
-        raise ValueError(f"Write the most GPUs after {word}, or {NO_LIMIT}. {ACCEPTED}")
+        raise ValueError(f"After {word}, write the most GPUs or {NO_LIMIT}. {ACCEPTED}")
     try:
         typed_milli(text)
     except ValueError as error:

@@ -255,5 +255,5 @@ def _check_size(draft: QuotaDraft) -> None:
             what = f"quotas, and this one would have {cells}"
         raise Invalid.field(
             "cells" if cells else "tenants",
-            f"A draft holds at most {MOST_CELLS} {what}. Apply or discard what is in it first.",
+            f"A draft holds at most {MOST_CELLS} {what}. Apply or discard its edits first.",
         )

@@ -174,10 +174,12 @@ def visible_draft(viewer: User, author: str) -> QuotaDraft:
     if draft is None:
         mine = author == viewer.get_username()
         raise NotFound(
-            "Your draft is empty. PATCH writes into it."
+            "Your draft is empty. Add edits with PATCH."
             if mine
-            else f"There is no draft of “{author}” that you may see. GET /api/v1/quota-drafts "
-            "lists those there are."
+            else (
+                f"There is no draft of “{author}” that you may see. GET /api/v1/quota-drafts "
+                "lists all that you may see."
+            )
         )
     return draft
 

@@ -177,14 +177,14 @@ def _above(access: Access, tenant: Tenant, name: str | None, *, agreed: bool) ->
         return above
     if name is None:
         if not access.operator and tenant.parent_id is not None:
-            raise NotAllowed("Only operators make a tenant a root.")
+            raise NotAllowed("Only operators can move a tenant to the top of the tree.")
         return None
     try:
         above = tenant_by_name(access, name)
     except NotFound as error:
         raise Invalid.field("parent", error.detail) from None
     if above.pk != tenant.parent_id and not access.may_administer(above.pk):
-        raise NotAllowed(f"Moving tenants below “{name}” needs tenant-admin there.")
+        raise NotAllowed(f"Moving tenants below “{name}” needs the role tenant-admin there.")
     return above
 
 
@@ -203,8 +203,8 @@ def _cycles(
             where = "the same tenant" if above.pk == row.pk else "below it"
             errors[at] = Invalid.field(
                 "parent",
-                f"“{row.name}” cannot be moved below “{above.name}”, which is {where}. Choose a "
-                "tenant outside of it.",
+                f"“{row.name}” cannot be moved below “{above.name}”, which is {where}. Choose "
+                "another tenant.",
             )
     return errors
 

@@ -37,12 +37,12 @@ def tenant_reversal(record: AuditRecord) -> TenantReversal:
     """Return what reverting the change of `record` means now. Raises Conflict when it is
     impossible, naming the obstacle."""
     if record.tenant is None:
-        raise Conflict(f"Tenant “{record.subject}” was deleted since.")
+        raise Conflict(f"Tenant “{record.subject}” has been deleted since.")
     tenant = Tenant.objects.select_related("parent").get(pk=record.tenant.pk)
     before, after, now = _said(record.before), _said(record.after), as_typed(tenant)
     changed = [name for name in TITLES if before[name] != after[name]]
     if not changed:
-        raise Conflict("This change was neither of its place nor of its weight.")
+        raise Conflict("This change set neither the tenant's place nor its weight.")
     conflicts = [name for name in changed if now[name] not in (before[name], after[name])]
     if conflicts:
         told = (
@@ -50,10 +50,10 @@ def tenant_reversal(record: AuditRecord) -> TenantReversal:
             f"{now[name] or 'none'} now."
             for name in conflicts
         )
-        raise Conflict(" ".join(told) + " Take the later change back first, or edit the tenant.")
+        raise Conflict(" ".join(told) + " Revert the later change first, or edit the tenant.")
     undone = [name for name in changed if now[name] == after[name]]
     if not undone:
-        raise Conflict("It is as it was before this change already.")
+        raise Conflict("The tenant already has its values from before this change.")
     then: dict[str, Any] = {"parent": before["parent"] or None, "weight": float(before["weight"])}
     return TenantReversal(
         tenant, {name: then[name] for name in undone}, {name: now[name] for name in undone}

@@ -134,7 +134,7 @@ def _changed(
     order: QuotaOrder, items: Items, *, source: str, dry_run: bool = False
 ) -> ChangedTogether:
     if order.author is None:
-        raise Conflict(f"{order.author_name}, whose order it is, was deleted.")
+        raise Conflict(f"The author, {order.author_name}, was deleted.")
     edits = [QuotaEdit(c.tenant, c.gpu_type, fields_of(c), c.version) for c in items.cells]
     changes = sheet_changes(edits, reason=order.reason, source=source)
     moves = [PlaceChange(one.tenant, one.fields, one.base) for one in items.tenants]
@@ -233,7 +233,7 @@ def _move_back(one: OrderTenant) -> PlaceChange:
     """Return the change that takes a tenant back. Raises Conflict when somebody has changed it
     since, or nothing changed."""
     if one.record is None:
-        raise Conflict("It was so already when the order was carried out.")
+        raise Conflict("It already had this value when the order was carried out.")
     found = tenant_reversal(one.record)
     return PlaceChange(found.tenant, found.fields, found.base, reverts=one.record)
 
@@ -242,7 +242,7 @@ def _change_back(cell: OrderCell, reason: str, source: str) -> SheetChange:
     """Return the change that takes a quota back. Raises Conflict when somebody has changed it
     since, or nothing changed."""
     if cell.record is None:
-        raise Conflict("It was so already when the order was carried out.")
+        raise Conflict("It already had this value when the order was carried out.")
     found = reversal_of(cell.record)
     change = QuotaChange(
         found.tenant, found.gpu_type, found.version, reason, source, reverts=cell.record

@@ -74,7 +74,7 @@ def submit_draft(
         if tried.refused or not (is_later or ends_at):
             return Submitted(tried)
         if not tried.count:
-            raise Invalid("Your draft changes nothing, so there is nothing to be done later.")
+            raise Invalid("Your draft changes nothing, so there is nothing to schedule.")
         later = OrderState.WAITING if waits else OrderState.SCHEDULED
         order = QuotaOrder.objects.create(
             author=actor,
@@ -119,11 +119,11 @@ def _time_faults(
         if at is None:
             continue
         if at <= now:
-            faults.append(FieldError((name,), "That time has passed; name one to come."))
+            faults.append(FieldError((name,), "That time has passed. Give a later time."))
         elif at > now + FURTHEST:
-            faults.append(FieldError((name,), "Name a time within a year."))
+            faults.append(FieldError((name,), "Give a time within a year."))
     if not faults and starts_at is not None and ends_at is not None and ends_at <= starts_at:
-        faults.append(FieldError(("ends_at",), "It has to end after it starts."))
+        faults.append(FieldError(("ends_at",), "The end must be after the start."))
     return faults
 
 
@@ -243,7 +243,7 @@ def keep_order(
     """Make permanent what a temporary order changed. Raises as `cancel_order`."""
     with unit_of_work(dry_run):
         _take(actor, order, reason, [OrderState.TEMPORARY], "kept")
-        told = f"{actor.get_username()} let it stay for good: {reason.strip()}"
+        told = f"{actor.get_username()} made it permanent: {reason.strip()}"
         close(order, OrderState.DONE, timezone.now(), told)
         record_all(order, actor, "kept", reason.strip(), source=source)
     return order
@@ -265,14 +265,17 @@ def may_change_all(actor: User, tenants: Iterable[int]) -> bool:
 
 def _take(actor: User, order: QuotaOrder, reason: str, states: list[OrderState], done: str) -> None:
     if not may_handle(actor, order):
-        raise NotAllowed("Only its author, and who may change all of its quotas, may do that.")
+        raise NotAllowed(
+            "Only its author, and users who may change all of its quotas, may do that."
+        )
     _locked(order, reason, states, done)
 
 
 def _take_as_second(actor: User, order: QuotaOrder, reason: str, done: str) -> None:
     if not may_approve(actor, order):
         raise NotAllowed(
-            "Who may change all of its quotas approves or refuses it, and never its author."
+            "Only users who may change all of its quotas can approve or refuse it, and never its "
+            "author."
         )
     _locked(order, reason, [OrderState.WAITING], done)
 

@@ -53,7 +53,7 @@ def create_queue(
         if not locks.in_turn(Tenant, [tenant.pk]):
             raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
         if Queue.objects.filter(tenant=tenant).count() >= MOST_QUEUES:
-            raise Conflict(f"“{tenant.name}” has {MOST_QUEUES} queues, as many as may be.")
+            raise Conflict(f"“{tenant.name}” has {MOST_QUEUES} queues, which is the limit.")
         try:
             with transaction.atomic():
                 queue.save(force_insert=True)
@@ -139,13 +139,13 @@ def delete_queue(
         if load.open:
             jobs = f"{load.open} job{'' if load.open == 1 else 's'}"
             raise Conflict(
-                f"{subject(before)} has {jobs} not over, {load.waiting} of which wait"
-                f" ({', '.join(load.examples)}). Move those that wait, drain the queue and let the "
-                "others end."
+                f"{subject(before)} has {jobs} not over, {load.waiting} of which wait "
+                f"({', '.join(load.examples)}). Move the waiting jobs, drain the queue, and let "
+                "the other jobs end."
             )
         if maps := facts.scheduling().queue_named_by(before.tenant.name, before.name):
             raise Conflict(
-                f"queue_map of {', '.join(maps)} leads pods to {subject(before).lower()}. Change "
+                f"queue_map of {', '.join(maps)} sends pods to {subject(before).lower()}. Change "
                 "the map first."
             )
         _record(actor, DELETED, before.tenant, before, None, why)
@@ -163,20 +163,21 @@ def warnings_of(queue: Queue) -> tuple[str, ...]:
     found = []
     if queue.max_running is not None and load.running > queue.max_running:
         found.append(
-            f"{load.running} of its jobs run and {queue.max_running} may: they go on, and nothing "
-            "starts until fewer run."
+            f"{load.running} of its jobs run, and the limit is {queue.max_running}: they keep "
+            "running, and no job starts until fewer run."
         )
     for model, most in sorted(queue.max_gpus.items()):
         held = load.held.get(model, 0)
         if held > 1000 * most:
             found.append(
-                f"Its jobs hold {in_words(held)} of {model} and {in_words(round(1000 * most))} are "
-                "allowed: they go on, and nothing starts there until they hold less."
+                f"Its jobs hold {in_words(held)} of {model}, and the limit is "
+                f"{in_words(round(1000 * most))}: they keep running, and no job starts there "
+                "until they hold less."
             )
     if queue.max_waiting is not None and load.waiting > queue.max_waiting:
         found.append(
-            f"{load.waiting} of its jobs wait and {queue.max_waiting} may: they stay, and no more "
-            "are taken until fewer wait."
+            f"{load.waiting} of its jobs wait, and the limit is {queue.max_waiting}: they stay, "
+            "and no new job is accepted until fewer wait."
         )
     return tuple(found)
 
@@ -225,8 +226,8 @@ def _may_change(actor: User, tenant: Tenant) -> None:
         raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
     if not access.may_administer(tenant.pk):
         raise NotAllowed(
-            f"The queues of “{tenant.name}” are changed by its tenant admins, by those of a tenant "
-            "above it, and by operators."
+            f"Only tenant admins of “{tenant.name}” or of a tenant above it, and operators, can "
+            "change its queues."
         )
 
 

@@ -44,20 +44,20 @@ def queue_reversal_of(record: AuditRecord) -> QueueReversal:
     tenant_name, _, name = record.subject.partition("/")
     tenant = record.tenant
     if tenant is None:
-        raise Conflict(f"Tenant “{tenant_name}” was deleted since, and its queues with it.")
+        raise Conflict(f"Tenant “{tenant_name}” and its queues have been deleted since.")
     queue = Queue.objects.select_related("tenant").filter(tenant=tenant, name=name).first()
     before, after, now = record.before, record.after, as_document(queue)
     if before is None or after is None:
         return _whole(record, QueueReversal(tenant, name, queue, before))
     if now is None:
-        raise Conflict(f"The queue was deleted since.{_since(record)} Take that back first.")
+        raise Conflict(f"The queue has been deleted since.{_since(record)} Revert that first.")
     changed = [field for field in FIELDS if before.get(field) != after.get(field)]
     conflicts = [field for field in changed if now[field] not in (before[field], after[field])]
     if conflicts:
         raise Conflict(" ".join(_conflict(record, field, now) for field in conflicts))
     undone = {field: before[field] for field in changed if now[field] != before[field]}
     if not undone:
-        raise Conflict(f"It is as it was before this change already.{_since(record)}")
+        raise Conflict(f"The queue already has its values from before this change.{_since(record)}")
     return QueueReversal(tenant, name, queue, undone)
 
 
@@ -111,9 +111,9 @@ def _whole(record: AuditRecord, found: QueueReversal) -> QueueReversal:
     if record.after is None:
         if found.queue is None:
             return found
-        raise Conflict(f"There is a queue of that name again.{_since(record)} Edit it instead.")
+        raise Conflict(f"A queue of that name exists again.{_since(record)} Edit it instead.")
     if found.queue is None:
-        raise Conflict(f"There is no such queue any more, as before.{_since(record)}")
+        raise Conflict(f"The queue is already gone, as before this change.{_since(record)}")
     now = found.now or {}
     changed = [field for field in FIELDS if now[field] != record.after[field]]
     if changed:
@@ -123,8 +123,8 @@ def _whole(record: AuditRecord, found: QueueReversal) -> QueueReversal:
 
 def _conflict(record: AuditRecord, field: str, now: Document) -> str:
     return (
-        f"{field} was set to {said(field, record.after)} by this change and is {said(field, now)} "
-        f"now.{_since(record, field)} Take that back first, or edit the queue."
+        f"{field} was set to {said(field, record.after)} by this change and is "
+        f"{said(field, now)} now.{_since(record, field)} Revert that first, or edit the queue."
     )
 
 

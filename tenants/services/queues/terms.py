@@ -91,7 +91,8 @@ class QueueTerms:
             default, most_allowed = getattr(self, value), getattr(self, most_of)
             if default is not None and most_allowed is not None and default > most_allowed:
                 detail = (
-                    f"{default} is more than {most_of}, {most_allowed}. Lower it, or raise that."
+                    f"{default} is more than {most_of}, {most_allowed}. Lower this value, or "
+                    f"raise {most_of}."
                 )
                 yield FieldError((value,), detail)
 
@@ -155,9 +156,9 @@ def may_be_deleted(queue: Queue) -> str:
     """Return why the queue may not be deleted, whatever its jobs; "" = it may."""
     if queue.name == DEFAULT_QUEUE:
         return (
-            f"“{DEFAULT_QUEUE}” is where jobs go that name no queue, so that every tenant has it. "
-            "Hold or close it instead."
+            f"Every tenant needs “{DEFAULT_QUEUE}”: it takes the jobs that name no queue. Hold "
+            "or close it instead."
         )
     if not Queue.objects.filter(tenant=queue.tenant_id).exclude(pk=queue.pk).exists():
-        return "It is the last queue of its tenant. Make another one first."
+        return "It is the tenant's last queue. Create another one first."
     return ""
