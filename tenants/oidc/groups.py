@@ -71,8 +71,8 @@ def _granted(path: Path, group: str, roles: yaml.Node, faults: list[str]) -> Ite
         else:
             named = f"“{role.value}”" if isinstance(role, yaml.ScalarNode) else "The value"
             faults.append(
-                f"{path}, line {_line(role)}: {named} is not a role, in tenant “{tenant}” for group "
-                f"“{group}”. Choose one of {', '.join(Role.values)}."
+                f"{path}, line {_line(role)}: {named} is not a role, in tenant “{tenant}” for "
+                f"group “{group}”. Choose one of {', '.join(Role.values)}."
             )
 
 
