@@ -87,7 +87,7 @@ class Pairs(Lines):
             if not (name and equals and pair is not None):
                 raise forms.ValidationError(f"Line {number}: write {self.rule}.")
             if name in found:
-                raise forms.ValidationError(f"Line {number}: {name} is there already. Keep one.")
+                raise forms.ValidationError(f"Line {number}: {name} is given twice. Keep one.")
             found[name] = pair
         if len(found) > self.most:
             raise forms.ValidationError(texts.no_longer_than(self.most, "lines"))

@@ -48,14 +48,14 @@ class ChangeForm(Fields):
         label="Queue",
         required=False,
         show_hidden_initial=True,
-        help_text="It keeps its submission time",
+        help_text="The job keeps its submission time",
     )
     priority = asked(JobDocument, "priority", show_hidden_initial=True)
     declared_min = asked(
         JobDocument,
         "declared_s",
         show_hidden_initial=True,
-        help_text="Expected, from its start. Empty: not declared",
+        help_text="Expected, counted from its start. Empty: not declared",
     )
     limit_min = asked(JobDocument, "run_limit_s", show_hidden_initial=True)
 
@@ -128,7 +128,7 @@ def _pods(job: Job, row: PodSet, label: str, *, required: bool) -> forms.Integer
         show_hidden_initial=True,
         min_value=least,
         max_value=limits_of(PodSetDocument, "count")[1],
-        help_text="" if job.state in WAITING else "If fewer: the last ones leave",
+        help_text="" if job.state in WAITING else "If fewer, the last pods leave",
     )
 
 
@@ -161,7 +161,7 @@ class LimitsForm(Fields):
     max_waiting = limit("Wait at once", "Empty: no limit", 0, MAX_JOBS)
     max_priority = limit(
         "Highest priority",
-        "Jobs that ask for more are refused. Empty: no limit",
+        "Jobs with a higher priority are refused. Empty: no limit",
         *limits_of(JobDocument, "priority"),
     )
     min_runtime_min = forms.DecimalField(

@@ -37,23 +37,23 @@ ACTS = {
         StateAct(
             "hold",
             "Hold",
-            "None of its waiting jobs starts until it is released. What runs goes on, new jobs may "
-            "wait, and other queues go on as if its jobs were not there.",
+            "None of its waiting jobs starts until it is released. Running jobs go on, new jobs "
+            "may wait, and other queues are not affected.",
             is_felt=True,
         ),
         StateAct(
             "release",
             "Release",
-            "Its waiting jobs may start again, each in its old place.",
+            "Its waiting jobs may start again; each keeps its place.",
             is_felt=True,
         ),
         StateAct(
             "drain",
             "Drain",
-            "It takes no more jobs. Those that are there start and end as ever.",
+            "It accepts no more jobs. Jobs already in it start and end as usual.",
         ),
-        StateAct("close", "Close", "It takes no more jobs, and nobody is to expect it to."),
-        StateAct("open", "Open", "It takes jobs, and they start in their turn."),
+        StateAct("close", "Close", "It accepts no more jobs, and is not meant to open again."),
+        StateAct("open", "Open", "It accepts jobs, and they start in their turn."),
     )
 }
 
@@ -93,8 +93,8 @@ def verbs_of(queue: Queue) -> str:
 def state_effect(state: str) -> str:
     """Return what a state other than open means for the queue's jobs."""
     return {
-        QueueState.HELD: "None of its waiting jobs starts. What runs goes on, and new jobs may "
-        "wait.",
-        QueueState.DRAINING: "It takes no more jobs. Those that are there start and end as ever.",
-        QueueState.CLOSED: "It takes no more jobs.",
+        QueueState.HELD: "None of its waiting jobs starts. Running jobs go on, and new jobs "
+        "may wait.",
+        QueueState.DRAINING: "It accepts no more jobs. Jobs already in it start and end as usual.",
+        QueueState.CLOSED: "It accepts no more jobs.",
     }.get(QueueState(state), "")

@@ -64,7 +64,9 @@ def test_another_rank_and_a_hold_of_a_queue_are_previewed(new_tab):
     tab.page.fill("#id_title", "Daily")
     tab.page.get_by_role("button", name="Preview").click()
     told = tab.page.locator("#effects")
-    expect(told).to_contain_text("Jobs that wait or run now do not feel this; only new ones do.")
+    expect(told).to_contain_text(
+        "This applies only to new jobs, not to those that wait or run now."
+    )
     tab.page.fill("#id_rank", "-3")
     expect(told).to_be_empty()
     tab.page.get_by_role("button", name="Preview").click()

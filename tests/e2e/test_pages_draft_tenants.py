@@ -42,7 +42,7 @@ def test_a_move_is_kept_in_the_draft_shown_and_saved(vera):
     assert '<option value="research" selected>research (now)' in page
     assert "top of the tree" not in page  # only operators move there
     answer = vera.post(PLACE, form(weight="2"), follow=True)
-    assert "It is in your draft" in text_of(answer)
+    assert "The change is in your draft" in text_of(answer)
     assert "moves below vision, weight 1 → 2" in text_of(answer)
     assert "1 change<" in text_of(answer)
     assert stands() == ("research", 1.0)
@@ -177,7 +177,7 @@ def test_a_change_is_taken_back_on_its_page(vera):
     at = f"/quotas/changes/{record.pk}/revert-tenant/"
     page = text_of(vera.get(at))
     assert "What would be set back" in page
-    assert "What taking it back would do" in text_of(vera.post(f"{at}preview/"))
+    assert "What reverting it would do" in text_of(vera.post(f"{at}preview/"))
     refused = vera.post(at, {"reason": ""})
     assert (refused.status_code, "Say why" in text_of(refused)) == (422, True)
     assert vera.post(at, {"reason": "Back"}).status_code == 302

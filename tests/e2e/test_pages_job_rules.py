@@ -69,7 +69,7 @@ def test_an_operator_sets_what_is_not_the_default_and_goes_back(as_user, changed
     record = AuditRecord.objects.get(action="cluster.changed")
     assert (record.source, record.after["job_rules"]) == ("page", changed)
     shown = client.get(URL).content.decode()
-    assert "may name is set. Jobs that exist go on as they are." in shown
+    assert "are saved. Existing jobs are not affected." in shown
     for value in changed.values():
         assert all(name in shown for name in value) if isinstance(value, list) else True
     # The defaults written again are the defaults.
@@ -96,7 +96,7 @@ def test_what_somebody_else_set_meanwhile_stays(as_user):
             (
                 {"service_accounts": "train"},
                 "service_accounts",
-                "Any may be named. Remove that mark",
+                "Any service account is allowed. Clear that checkbox",
             ),
             ({"denied_env": "\n".join(f"A{i}" for i in range(257))}, "denied_env", "256 names"),
         ]

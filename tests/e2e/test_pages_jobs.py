@@ -134,7 +134,7 @@ def test_a_filter_that_names_nothing_is_told_and_can_be_left_out(as_user, query,
         ("min_gpus=1,024", "“1,024” is not a number of GPUs: Write thousands without a separator"),
         ("max_gpus=many", "“many” is not a number of GPUs"),
         ("columns=gpus,rank", "There is no column “rank”"),
-        ("sort=gpus&state=ended", "Jobs that are over are listed by time alone"),
+        ("sort=gpus&state=ended", "Jobs that are over can only be sorted by time"),
     ],
 )
 def test_a_filter_that_cannot_be_read_says_why(as_user, query, text):

@@ -174,7 +174,7 @@ def test_cancelling_tells_what_becomes_free_and_what_is_lost(as_user):
     free = sum(job.gpu_milli for job in jobs[:2]) // 1000
     assert "1 job leaves the queue." in text
     assert f"2 jobs end: {free} GPUs become free, and" in text
-    assert "GPU-hours of work are lost unless the jobs saved it." in text
+    assert "GPU-hours of work is lost unless the jobs saved it." in text
     chosen(client, "cancel", jobs, confirmed="1")
     assert not Job.objects.filter(pk__in=[job.pk for job in jobs], state__in=OPEN).exists()
 
@@ -190,8 +190,8 @@ def test_who_may_not_act_on_any_is_told_of_each(as_user):
     ("fields", "text"),
     [
         ({"act": "cancel"}, "Name 1 to 500 jobs"),
-        ({"act": "explode"}, "That choice of jobs cannot be read"),
-        ({"act": "cancel", "id": ["x"]}, "That choice of jobs cannot be read"),
+        ({"act": "explode"}, "The selection of jobs cannot be read"),
+        ({"act": "cancel", "id": ["x"]}, "The selection of jobs cannot be read"),
         ({"act": "change", "priority": "1.5"}, "Write the new priority as a whole number"),
     ],
 )
@@ -214,7 +214,7 @@ def test_unticking_every_column_is_refused_not_taken_for_the_usual_ones(as_user)
     vik = as_user("vik")
     vik.post("/jobs/columns/", {"column": ["by"]})
     answer = vik.post("/jobs/columns/", {}, follow=True)
-    assert "Choose at least one column beside name and state." in answer.content.decode()
+    assert "Choose at least one column besides name and state." in answer.content.decode()
     assert answer.context["columns"] == ("by",)
 
 

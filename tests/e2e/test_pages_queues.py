@@ -390,7 +390,7 @@ def test_a_change_is_taken_back_on_a_page(as_user, nightly):
     assert "State open to held held open" in text
     assert client.post(path, {"version": "2", "reason": ""}).status_code == 422
     stale = client.post(path, {"version": "1", "reason": "x"})
-    assert "Somebody changed this queue meanwhile" in plain(stale)
+    assert "Somebody has changed this queue in the meantime" in plain(stale)
     page = client.post(path, {"version": "2", "reason": "Done"}, follow=True)
     assert page.redirect_chain == [(url("nightly"), 302)]
     assert queue("nightly").state == "open"

@@ -110,7 +110,7 @@ def test_a_tab_does_not_write_again_what_another_one_has_changed(as_user):
     # Nor what was taken back there, before it is saved.
     vera.post("/quotas/discard/")
     checked = vera.post("/quotas/check/", mine | {"fresh": key("nlp")})
-    assert "You took this edit back" in note(checked, "vision")
+    assert "You undid this edit" in note(checked, "vision")
     assert drafted() == {"nlp": "90"}
     assert vera.post("/quotas/", mine | {"fresh": ""}).status_code == 302
     assert (guaranteed("vision"), guaranteed("nlp")) == (100, 90)
@@ -224,7 +224,7 @@ def test_mode_and_limits_are_kept_in_the_draft_and_saved_with_it(as_user):
     form = {"guaranteed": "128", "mode": "shared", "borrow_limit": "16", "lend_limit": "",
             "version": "1", "reason": "", "draft": "yes"}  # fmt: skip
     answer = vera.post(page, form, follow=True).content.decode()
-    assert "It is in your draft; nothing is saved yet." in answer
+    assert "The change is in your draft and not saved yet." in answer
     assert "May borrow 16" in answer
     assert "1 change<" in answer
     assert quota("vision").borrow_limit_milli is None

@@ -35,10 +35,10 @@ def test_a_change_for_a_while_is_told_in_its_cell_and_set_back(as_user):
     refused = as_user("vera").post(page, {"end": "yes", "reason": ""})
     assert (refused.status_code, "Say why" in text_of(refused)) == (422, True)
     done = as_user("vera").post(page, {"end": "yes", "reason": "Earlier"}, follow=True)
-    assert "It is over; the quotas went back." in text_of(done)
+    assert "The change is over; the quotas went back." in text_of(done)
     assert guaranteed("vision") == 128
     again = as_user("vera").post(page, {"end": "yes", "reason": "Earlier"})
-    assert (again.status_code, "cannot be done" in text_of(again)) == (422, True)
+    assert (again.status_code, "not possible in its current state" in text_of(again)) == (422, True)
 
 
 def test_a_change_at_a_time_is_told_and_called_off(as_user):
@@ -103,7 +103,7 @@ def test_a_large_change_waits_for_a_second_person(as_user, settings):
     assert ("Refuse</button>" in theirs, "Approve</button>" in theirs) == (True, True)
     assert as_user("vera").post(page, {"approve": "yes", "reason": "Me"}).status_code == 422
     done = as_user("operator").post(page, {"approve": "yes", "reason": "Fine"}, follow=True)
-    assert "It is approved." in text_of(done)
+    assert "The change is approved." in text_of(done)
     assert guaranteed("vision") == 100
     # A single quota beside a draft says what to do instead.
     form = {"guaranteed": "128", "mode": "shared", "version": "2", "reason": "Back"}
@@ -124,10 +124,10 @@ def test_who_approves_is_told_what_it_would_do(waiting, as_user):
     assert 'data-label="Now">128<' in page
     assert f'hx-post="{waiting}preview/" hx-trigger="load"' in page
     told = text_of(operator.post(f"{waiting}preview/"))
-    assert "What it would do, were it carried out now" in told
+    assert "What it would do if it were carried out now" in told
     assert guaranteed("vision") == 128
     operator.post(waiting, {"refuse": "yes", "reason": "No"})
-    assert "not to be carried out any more" in text_of(operator.post(f"{waiting}preview/"))
+    assert "can no longer be carried out" in text_of(operator.post(f"{waiting}preview/"))
 
 
 def test_what_was_changed_since_it_was_placed_stands_against_it(waiting, as_user):
@@ -139,12 +139,12 @@ def test_what_was_changed_since_it_was_placed_stands_against_it(waiting, as_user
         page = text_of(as_user(user).get(waiting))
         assert "cannot be carried out any more" in page
         assert remedy in page
-        told = "operator set it to 120 meanwhile (“Less”); it was 128 when this was placed."
+        told = "operator set it to 120 meanwhile (“Less”); it was 128 when this was scheduled."
         assert told in page
     # Who may do nothing about it is not told who was faster.
     assert "operator set it" not in text_of(as_user("erin").get(waiting))
     refused = text_of(as_user("operator").post(f"{waiting}preview/"))
-    assert "It cannot be carried out as things are. vision / H200" in refused
+    assert "The change cannot be carried out now. vision / H200" in refused
     answer = as_user("operator").post(waiting, {"approve": "yes", "reason": "Fine"})
     assert (answer.status_code, guaranteed("vision")) == (422, 120)
 

@@ -184,7 +184,7 @@ def test_somebody_faster_is_told_and_what_would_happen_now_is_shown(as_user):
     change("operator", guaranteed=120, borrow_limit=8_000)
     answer = as_user("vera").post(url(record), {"version": "2", "reason": "Too early"})
     assert answer.status_code == 422
-    assert "Somebody changed this quota meanwhile." in plain(answer)
+    assert "Somebody has changed this quota in the meantime." in plain(answer)
     assert 'name="version" value="3"' in answer.content.decode()
     assert 'value="Too early"' in answer.content.decode()
     assert quota().guaranteed_milli == 120_000

@@ -312,7 +312,7 @@ def test_the_warning_of_somebody_faster_stays_while_other_cells_are_edited(as_us
     for more in ({}, sheet(nlp="90")):
         data = {**more, **data}
         checked = client.post("/quotas/check/", data)
-        assert "Saving asks again before it overwrites" in note(checked, "vision")
+        assert "Saving asks before it overwrites" in note(checked, "vision")
         assert "somebody else changed the marked cells" in checked.content.decode()
         data[f"v-{key('vision')}"] = version_sent(checked, "vision")
     saved = client.post("/quotas/", data)
@@ -358,7 +358,7 @@ def test_mode_and_limits_have_their_own_page(as_user):
     illegible = client.post("/quotas/vision/H200/", {**form, "borrow_limit": "lots"})
     assert "Write a number of GPUs" in illegible.content.decode()
     stale = client.post("/quotas/vision/H200/", {**form, "version": "7"})
-    assert "Somebody changed this quota meanwhile" in stale.content.decode()
+    assert "Somebody has changed this quota in the meantime" in stale.content.decode()
     assert quota("vision").borrow_limit_milli is None
     assert client.post("/quotas/vision/H200/", form)["Location"] == "/quotas/"
     assert quota("vision").borrow_limit_milli == 16_000

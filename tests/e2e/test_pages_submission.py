@@ -187,7 +187,7 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
             ({"priority": "high"}, "id_priority", "Must be a whole number."),
             ({"priority": "1" + 30 * "0"}, "id_priority", "Must be from -1000000 to"),
             ({"sets-0-gpus": "9"}, "id_sets-0-gpus", "has 8. Ask for at most 8"),
-            ({"sets-0-gpus": "1.5"}, "id_sets-0-gpus", "A share is of one GPU"),
+            ({"sets-0-gpus": "1.5"}, "id_sets-0-gpus", "for a share of one GPU"),
             ({"sets-0-gpus": "0"}, "id_sets-0-gpus", "The pod asks for nothing"),
             ({"sets-0-gpus": "NaN"}, "id_sets-0-gpus", "Must be a number."),
             ({"sets-0-count": "-1"}, "id_sets-0-count", "Must be from 1 to 100000."),

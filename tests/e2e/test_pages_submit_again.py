@@ -142,7 +142,7 @@ def test_what_is_kept_unseen_is_named(as_user):
     job = Job.objects.get(name="mixed")
     page = like(client, job)
     assert note(page) == (
-        f"Filled in from mixed . {NOTE} labels, gpu_types but the first, preferred_level, "
+        f"Filled in from mixed . {NOTE} labels, all gpu_types but the first, preferred_level, "
         "tolerations, node_affinity, env (BAD). YAML and JSON show all."
     )
     sent = Sent(page).fields
@@ -208,7 +208,8 @@ def test_where_one_may_not_submit_any_more_the_field_says_so(as_user):
     error = re.search(r'id="id_tenant-error">.*?</svg>([^<]*)', page, re.DOTALL)
     assert error
     assert (
-        error[1] == "It was submitted to vision, where you may not submit. Choose another tenant."
+        error[1]
+        == "The job was submitted to vision, where you may not submit. Choose another tenant."
     )
     assert re.findall(r"<[^>]* autofocus[^>]*>", page)[0].count('id="id_tenant"') == 1
     assert Sent(page).fields["sets-0-count"] == "2"
@@ -220,12 +221,12 @@ def test_places_and_gpu_types_that_are_gone_are_told(as_user):
     job = Job.objects.get(name="bert")
     job.pod_sets.update(gpu_models=["V100"])
     page = unescape(like(client, job))
-    assert re.search(r'id="id_sets-0-gpu_type-error">.*There is no GPU type V100 any more', page)
+    assert re.search(r'id="id_sets-0-gpu_type-error">.*GPU type V100 no longer exists', page)
     other = Cluster.objects.create(name="other", access={})
     Job.objects.filter(pk=job.pk).update(cluster=other)
     GpuType.objects.create(name="V100")
     assert Sent(like(client, job)).fields["cluster"] == "other"
     Cluster.objects.filter(pk=other.pk).update(is_active=False)
     page = unescape(like(client, job))
-    assert "It was submitted to cluster other, which is not active any more." in page
+    assert "The job was submitted to cluster other, which is no longer active." in page
     assert "cluster" not in Sent(page).fields

@@ -88,8 +88,8 @@ def test_what_the_form_cannot_show_is_kept_and_said(as_user):
     answer = client.post(TEXT, typed(RICH, **{"as": "form"}))
     page = answer.content.decode()
     assert note(page) == (
-        f"{NOTE} labels, gpu_types but the first, tolerations, env (BAD), annotations. YAML and "
-        "JSON show all."
+        f"{NOTE} labels, all gpu_types but the first, tolerations, env (BAD), annotations. YAML "
+        "and JSON show all."
     )
     form = Sent(page).fields
     assert (form["sets-0-env"], form["sets-0-command"]) == ("GOOD=1", "python train.py")
@@ -184,17 +184,20 @@ HEAD = "name: wrong\ntenant: vision\n"
          "Line 5, pod_sets.1.tolerations.0.key: "),
         (f"{HEAD}gpus: 1\nenv:\n  N: 3\n", "Line 5, env.N: "),
         (f"{HEAD}gpus: 8\ngpu_type: X1\n", "Line 4, gpu_type: "),
-        (f"{HEAD}gpus: 1\nname: twice\n", "Line 4, name: It appears twice. Keep one."),
-        (f"{HEAD}gpus: [1\n", "Line 4: This is no YAML: "),
-        (f"{HEAD}\tgpus: 1\n", "Line 3: This is no YAML: "),
+        (f"{HEAD}gpus: 1\nname: twice\n", "Line 4, name: This field appears twice. Keep one."),
+        (f"{HEAD}gpus: [1\n", "Line 4: This is not valid YAML: "),
+        (f"{HEAD}\tgpus: 1\n", "Line 3: This is not valid YAML: "),
         ("- a\n- b\n", "Line 1: Write one mapping of fields"),
         ("", "Line 1: Write one mapping of fields"),
         ("just words", "Line 1: Write one mapping of fields"),
-        (f"{HEAD}gpus: 1\nenv: {{A: !!python/object:os.system x}}\n", "Line 4: This is no YAML"),
-        (f"{HEAD}env: {{A: !!binary aGk=}}\n", "This is no YAML: a bytes stands there"),
-        (f"{HEAD}env: {{3: x}}\n", "This is no YAML: the name 3 is no text"),
+        (
+            f"{HEAD}gpus: 1\nenv: {{A: !!python/object:os.system x}}\n",
+            "Line 4: This is not valid YAML",
+        ),
+        (f"{HEAD}env: {{A: !!binary aGk=}}\n", "This is not valid YAML: a bytes stands there"),
+        (f"{HEAD}env: {{3: x}}\n", "This is not valid YAML: the name 3 is no text"),
         (f'{HEAD}image: "a\\0b"\n', "A text contains NUL"),
-        (f"{HEAD}priority: 0x{'f' * 9000}\n", "This is no YAML: "),
+        (f"{HEAD}priority: 0x{'f' * 9000}\n", "This is not valid YAML: "),
         (f"{HEAD}gpus: .nan\n", "The text is not valid JSON: NaN is not a JSON number"),
         ("a: &a [x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\n" + "".join(
             f"{n}: &{n} [*{m},*{m},*{m},*{m},*{m},*{m},*{m},*{m},*{m},*{m}]\n"
@@ -227,10 +230,10 @@ def test_each_fault_of_a_text_has_its_line_and_field(as_user, text, told):
     ("text", "told"),
     some(
         [
-            ('{\n  "name": "a",\n  "tenant" "b"\n}', "Line 3: This is no JSON: "),
+            ('{\n  "name": "a",\n  "tenant" "b"\n}', "Line 3: This is not valid JSON: "),
             ('{\n\t"name": "a",\n\t"tenant": "vision",\n\t"gpus": "8"\n}', "Line 4, gpus: "),
             ('{"name": "a", "name": "b"}', "appears twice in one object"),
-            ("name: a\n", "Line 1: This is no JSON: "),
+            ("name: a\n", "Line 1: This is not valid JSON: "),
             ("[" * 5000, "nested too deeply"),
             (f'{{"priority": {"9" * 5000}}}', "is too large"),
             ('{"name": "\\ud800"}', "half of a surrogate pair"),

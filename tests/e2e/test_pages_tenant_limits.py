@@ -173,7 +173,7 @@ def test_the_form_is_previewed_before_it_is_sent(as_user):
     assert Tenant.objects.get(name="vision").max_running is None
     for typed, text in (
         ({}, "Nothing is edited"),
-        ({"max_priority": "3"}, "only new ones do"),
+        ({"max_priority": "3"}, "applies only to new jobs"),
         ({"max_running": "x"}, "Run at once: Must be a whole number."),
     ):
         assert text in plain(ops.post(preview, {**seen, **NONE, **typed})), typed

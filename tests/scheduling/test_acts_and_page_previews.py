@@ -24,7 +24,7 @@ DRAFTS = ("tenants_quotadraft", "tenants_draftcell", "tenants_drafttenant")
 LONG = "x" * 2001
 # An act says this of its own page besides.
 OF_ITS_OWN = ("Nothing was changed.",)
-NOT_FELT = "do not feel this; only new ones do"
+NOT_FELT = "applies only to new jobs"
 
 
 def texts(told):

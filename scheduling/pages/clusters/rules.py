@@ -28,7 +28,7 @@ def job_rules(request: HttpRequest, name: str) -> HttpResponse:
     except NotFound as error:
         raise Http404(error.detail) from None
     if request.method == "POST" and not user.is_operator:
-        raise Http404("Only operators change what jobs may name.")
+        raise Http404("Only operators can change what jobs may name.")
     rules = effective_rules(cluster.job_rules)
     form = RulesForm(rules, request.POST or None) if user.is_operator else None
     status = 200
@@ -57,7 +57,7 @@ def _changed(request: HttpRequest, cluster: Cluster, form: RulesForm) -> bool:
         form.show(error)
         return False
     title = cluster.title or cluster.name
-    text = f"What jobs of {title} may name is set. Jobs that exist go on as they are."
+    text = f"The rules for jobs of {title} are saved. Existing jobs are not affected."
     messages.success(request, text, extra_tags="good")
     return True
 

@@ -32,18 +32,18 @@ class RulesForm(Fields):
     """The current rules. Only changed fields are saved, so that other people's changes stay."""
 
     denied_tolerations = names(
-        "Tolerations that are refused",
-        "Keys of taints.",
+        "Refused tolerations",
+        "Taint keys.",
         "denied_tolerations",
     )
     toleration_of_everything = switch(
-        "A toleration may leave out its key",
-        "It then tolerates every taint, also that of cordoned nodes",
+        "Allow tolerations without a key",
+        "They tolerate every taint, also that of cordoned nodes",
     )
     any_service_account = switch("Any service account of the namespace")
     service_accounts = names(
         "Only these service accounts",
-        "If not any may be named. Empty: none.",
+        "Used only if the box above is not checked. Empty: none.",
     )
     max_priority = forms.IntegerField(
         label="Highest priority",
@@ -51,21 +51,21 @@ class RulesForm(Fields):
         show_hidden_initial=True,
         min_value=limits_of(JobDocument, "priority")[0],
         max_value=limits_of(JobDocument, "priority")[1],
-        help_text="Jobs that ask for more are refused; a tenant may have a lower one. Empty: no "
-        "limit",
+        help_text="Jobs with a higher priority are refused; a tenant may have a lower limit. "
+        "Empty: no limit",
     )
     denied_annotations = names(
-        "Annotations that are refused",
+        "Refused annotations",
         "They could give a pod networks or devices that Kant does not count.",
         "denied_annotations",
     )
     denied_labels = names(
-        "Labels that are refused",
+        "Refused labels",
         "NAME, or NAME=VALUE.",
         "denied_labels",
     )
     denied_env = names(
-        "Variables that are refused",
+        "Refused variables",
         "Also those from secrets. Some make the runtime give a pod more GPUs.",
         "denied_env",
     )
@@ -79,9 +79,9 @@ class RulesForm(Fields):
         "As Kubernetes writes them, without CAP_.",
         "capabilities",
     )
-    denied_runtime_classes = names("Runtime classes that are refused", "Names.")
+    denied_runtime_classes = names("Refused runtime classes", "Names.")
     denied_priority_classes = names(
-        "Priority classes that are refused",
+        "Refused priority classes",
         "They decide how late a node under pressure evicts a pod.",
         "denied_priority_classes",
     )
@@ -105,7 +105,10 @@ class RulesForm(Fields):
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = self.cleaned_data
         if data.get("any_service_account") and data.get("service_accounts"):
-            text = "Any may be named. Remove that mark to allow only these, or leave these out."
+            text = (
+                "Any service account is allowed. Clear that checkbox to allow only these, or "
+                "leave this empty."
+            )
             self.add_error("service_accounts", text)
         return data
 

@@ -60,7 +60,7 @@ THEME_TITLES = {
 COUNTED = ("losses", "starts", "ends", CHANGES)
 KIND_CHOICES = [
     ("Several", list(THEME_TITLES.items())),
-    ("One kind, of jobs", [(kind.value, words(kind)) for kind in JobEventKind]),
+    ("One kind of job event", [(kind.value, words(kind)) for kind in JobEventKind]),
     ("Changes of", [(name, words(name.replace("-", "_"))) for name in SUBJECTS]),
 ]
 

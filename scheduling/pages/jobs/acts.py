@@ -33,10 +33,10 @@ ON_ARRAYS: dict[JobAct, Callable[[User, uuid.UUID], JobArray]] = {
 EFFECT = {
     ("job", JobAct.HOLD): "It keeps its place in the queue, and does not start until somebody "
     "releases it.",
-    ("job", JobAct.RELEASE): "It may start again as soon as it is its turn.",
+    ("job", JobAct.RELEASE): "It may start as soon as its turn comes.",
     ("array", JobAct.HOLD): "Its waiting jobs keep their places in the queue, and do not start "
     "until somebody releases them. Its running jobs go on.",
-    ("array", JobAct.RELEASE): "Its held jobs may start again as soon as it is their turn.",
+    ("array", JobAct.RELEASE): "Its held jobs may start as soon as their turn comes.",
 }
 
 What = Literal["job", "array"]
@@ -99,7 +99,7 @@ def array_act_preview(request: HttpRequest, array_id: uuid.UUID, act: str) -> Ht
 
 def _told(request: HttpRequest, act: str, tried: Callable[[], Effects]) -> HttpResponse:
     if act not in ACTS:
-        raise Http404("There is no such act.")
+        raise Http404("There is no such action.")
     try:
         effects = tried()
     except NotFound as error:

@@ -53,7 +53,7 @@ class ActAsked:
             ids = [uuid.UUID(text) for text in request.POST.getlist("id")]
             act = JobAct(request.POST.get("act", ""))
         except ValueError:
-            raise Invalid("That choice of jobs cannot be read. Choose them again.") from None
+            raise Invalid("The selection of jobs cannot be read. Select them again.") from None
         if act == JobAct.CHANGE and not WHOLE.fullmatch(priority):
             raise Invalid("Write the new priority as a whole number, e.g. 10.")
         return cls(ids, act, priority)
@@ -149,7 +149,7 @@ def _ends(will: list[Acted]) -> list[str]:
                      for j in holding if j.running_at)  # fmt: skip
         told.append(
             f"{_jobs(len(holding))} end{_s(len(holding))}: {_gpus(holding)} become free, and "
-            f"{gpu_time(worked / 1000)} of work are lost unless the jobs saved it."
+            f"{gpu_time(worked / 1000)} of work is lost unless the jobs saved it."
         )
     return [*told, "This cannot be undone; submit the jobs again to run them."]
 

@@ -61,7 +61,7 @@ def choose_columns(request: HttpRequest) -> HttpResponse:
     elif chosen:
         keep_columns(actor_of(request), chosen)
     else:  # storing none would mean the defaults, which nobody asked for
-        text = "Choose at least one column beside name and state. The columns stay as they were."
+        text = "Choose at least one column besides name and state. The columns were not changed."
         messages.error(request, text, extra_tags="bad")
     return back_to_table(request, without="columns")
 

@@ -101,7 +101,7 @@ def _unknown_values(user: Any, filters: dict[str, str]) -> dict[str, str]:
             told[name] = f"“{filters[name]}” is not a number of GPUs: {str(error).rstrip('.')}"
     over = not STATE_GROUPS.get(filters["state"], {filters["state"]}) <= STATE_GROUPS["open"]
     if filters["sort"] in OF_OPEN_JOBS and over and "state" not in told:
-        told["sort"] = "Jobs that are over are listed by time alone: newest or oldest first"
+        told["sort"] = "Jobs that are over can only be sorted by time: newest or oldest first"
     return told
 
 

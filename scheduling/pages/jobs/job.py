@@ -65,8 +65,8 @@ def job_or_404(request: HttpRequest, job_id: uuid.UUID, access: Access | None = 
         return selectors.job_by_id(actor_of(request), job_id, access)
     except NotFound:
         raise Http404(
-            "There is no such job, or it belongs to a tenant you cannot see."
-            f"{selectors.what_is_gone()}"
+            "There is no such job, or it belongs to a tenant that you may not "
+            f"see.{selectors.what_is_gone()}"
         ) from None
 
 

@@ -58,7 +58,7 @@ def document_in(text: str, language: str, *, unfinished: bool = False) -> dict[s
     """Parse a text into a document, with values of the types that REST takes. `unfinished`: name
     and tenant may be missing and are then "". Raises WrongText."""
     if len(text) > MOST_OF_A_TEXT:
-        raise WrongText([TextFault(None, "", f"Give at most {MOST_OF_A_TEXT:,} characters.")])
+        raise WrongText([TextFault(None, "", f"Use at most {MOST_OF_A_TEXT:,} characters.")])
     value = _json(text if language == "json" else _json_of_yaml(text))
     if not isinstance(value, dict):
         raise WrongText([TextFault(1, "", ONE_MAPPING)])
@@ -109,7 +109,9 @@ def _json(text: str) -> Any:
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
-        raise WrongText([TextFault(error.lineno, "", f"This is no JSON: {error.msg}.")]) from None
+        raise WrongText(
+            [TextFault(error.lineno, "", f"This is not valid JSON: {error.msg}.")]
+        ) from None
     except (RecursionError, ValueError):
         pass  # reported below, in the words of REST
     try:
@@ -122,15 +124,15 @@ def _json_of_yaml(text: str) -> str:
     try:
         return json.dumps(_plain(yaml_of(text)))
     except NamedTwice as error:
-        told = TextFault(error.line, error.name, "It appears twice. Keep one.")
+        told = TextFault(error.line, error.name, "This field appears twice. Keep one.")
         raise WrongText([told]) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = error.problem or error.context or "it cannot be read"
         where = mark.line + 1 if mark else None
-        raise WrongText([TextFault(where, "", f"This is no YAML: {said}.")]) from None
+        raise WrongText([TextFault(where, "", f"This is not valid YAML: {said}.")]) from None
     except (yaml.YAMLError, InputError, TypeError, ValueError) as error:
-        raise WrongText([TextFault(None, "", f"This is no YAML: {error}.")]) from None
+        raise WrongText([TextFault(None, "", f"This is not valid YAML: {error}.")]) from None
     except RecursionError:
         raise WrongText([TextFault(None, "", "It is nested too deeply.")]) from None
 

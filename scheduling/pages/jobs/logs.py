@@ -51,7 +51,7 @@ def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
     except Stopped:
         why = STOPS
     except KubeError:
-        why = "The log broke off: its cluster does not answer any more."
+        why = "The log broke off: its cluster no longer responds."
     text = readable(read.decode(errors="replace"))
     why = why or _not_all_of(len(read), text)
     chosen = next((s for s in sets if s.name == name), sets[0])
@@ -94,7 +94,7 @@ def _options(previous: str) -> LogOptions:
 def _not_all_of(size: int, text: str) -> str:
     """Return why the last lines are not shown completely; "" if they are."""
     if size >= MOST_BYTES:
-        return f"The last {LINES} lines are cut after {MOST_BYTES >> 20} MiB: their end is missing."
+        return f"The last {LINES} lines were cut after {MOST_BYTES >> 20} MiB: the end is missing."
     if len(text) > MOST_SHOWN:
         return f"The last {LINES} lines are long: these are their last {MOST_SHOWN >> 10} KiB."
     return ""

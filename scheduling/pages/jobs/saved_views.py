@@ -48,7 +48,7 @@ def save_view(request: HttpRequest) -> HttpResponse:
     except DomainError as error:
         messages.error(request, error.detail, extra_tags="bad")
     else:
-        messages.success(request, f"View “{name.strip()}” is kept.", extra_tags="good")
+        messages.success(request, f"View “{name.strip()}” is saved.", extra_tags="good")
     return back_to_table(request)
 
 

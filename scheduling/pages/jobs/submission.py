@@ -82,10 +82,12 @@ def forms_like(request: HttpRequest, like: Like) -> tuple[JobForm, Any]:
     job_form, sets = submit_forms(request, job=like.filled.job, sets=like.filled.sets)
     tenant, cluster = like.job.tenant.name, like.job.cluster.name
     if not is_offered(job_form, "tenant", tenant):
-        text = f"It was submitted to {tenant}, where you may not submit. Choose another tenant."
+        text = (
+            f"The job was submitted to {tenant}, where you may not submit. Choose another tenant."
+        )
         job_form.warn("tenant", text)
     if not (like.job.cluster.is_active or like.job.any_cluster):
-        text = f"It was submitted to cluster {cluster}, which is not active any more."
+        text = f"The job was submitted to cluster {cluster}, which is no longer active."
         job_form.warn("cluster" if "cluster" in job_form.fields else None, text)
     warn_of_gpu_types(sets)
     return job_form, sets
@@ -95,7 +97,7 @@ def warn_of_gpu_types(sets: Any) -> None:
     for form in sets:
         gpu_type = form.initial.get("gpu_type", "")
         if not is_offered(form, "gpu_type", gpu_type):
-            form.warn("gpu_type", f"There is no GPU type {gpu_type} any more. Choose another.")
+            form.warn("gpu_type", f"GPU type {gpu_type} no longer exists. Choose another.")
 
 
 def is_offered(form: Fields, name: str, value: str) -> bool:
@@ -247,7 +249,7 @@ def begun(request: HttpRequest, template_id: str) -> HttpResponse:
     try:
         template = template_by_id(actor_of(request), uuid.UUID(template_id))
     except (ValueError, NotFound):
-        raise Http404("There is no such template, or it is not yours to see.") from None
+        raise Http404("There is no such template, or you may not see it.") from None
     filled = filled_from(template.document, timezone.now())
     job_form, sets = submit_forms(request, job=filled.job, sets=filled.sets)
     cluster = filled.job.get("cluster", ANY_CLUSTER)

@@ -96,7 +96,7 @@ class PodSetForm(Fields):
         label="Command",
         required=False,
         widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
-        help_text="Runs in a shell; empty: what the image starts",
+        help_text="Runs in a shell. Empty: the command of the image",
     )
 
     def __init__(self, *args: Any, gpu_types: list[str], **kwargs: Any) -> None:
@@ -151,7 +151,7 @@ class PodSetForm(Fields):
         value: Decimal = self.cleaned_data["gpus"]
         if value > 1 and value % 1:
             raise forms.ValidationError(
-                f"A share is of one GPU: write a whole number, or less than 1, not {value:g}."
+                f"Write a whole number, or less than 1 for a share of one GPU, not {value:g}."
             )
         return value
 

@@ -43,8 +43,11 @@ from tenants.web.pages import actor_of, page_login_required
 class TemplateForm(Fields):
     """Where a template is stored, and its name."""
 
-    tenant = forms.ChoiceField(label="Tenant", help_text="Its members and those below may use it")
-    called = forms.CharField(label="Name", max_length=63, help_text="Such as big-run")
+    tenant = forms.ChoiceField(
+        label="Tenant",
+        help_text="Members of this tenant and of those below it may use the template",
+    )
+    called = forms.CharField(label="Name", max_length=63, help_text="E.g. big-run")
     description = forms.CharField(
         label="Description", max_length=LONGEST_DESCRIPTION, required=False, help_text="One line"
     )
@@ -85,7 +88,7 @@ def template_new(request: HttpRequest) -> HttpResponse:
     showed."""
     tenants = administered(request)
     if not tenants:
-        raise Http404("You administer no tenant whose templates you could write.")
+        raise Http404("Only tenant admins can save templates, and you administer no tenant.")
     if request.method != "POST":
         like = like_or_404(request, request.GET.get("like", ""))
         document = document_of(like.job, given_to(like.job))

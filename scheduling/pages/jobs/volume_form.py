@@ -19,7 +19,7 @@ class VolumeForm(Fields):
 
     called = forms.CharField(widget=forms.HiddenInput, required=False, max_length=NAME_LENGTH)
     source = forms.ChoiceField(label="Volume", choices=SOURCES)
-    resource = forms.CharField(label="Its name", max_length=NAME_LENGTH)
+    resource = forms.CharField(label="Name", max_length=NAME_LENGTH)
     mount_path = forms.CharField(label="Mounted at", max_length=PATH_LENGTH)
     read_only = forms.BooleanField(label="Read-only", required=False)
 

@@ -31,10 +31,10 @@ QUEUES_PER_PAGE = 60
 FILTERS = ("q", "tenant", "state")
 # Stage → its name and its meaning.
 STAGE_WORDS = {
-    "tenant-queue": ("Tenant queue", "Held back, or without quota yet"),
+    "tenant-queue": ("Tenant queue", "On hold, or without quota yet"),
     "quota-admitted": ("Quota admitted", "Has quota, waits its turn"),
-    "global-queue": ("Global queue", "At its turn, waits for room"),
-    "being-placed": ("Being placed", "Room is made, or pods are bound"),
+    "global-queue": ("Global queue", "Its turn has come; waits for room"),
+    "being-placed": ("Being placed", "Room is being made, or pods are being bound"),
 }
 
 

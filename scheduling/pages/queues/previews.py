@@ -20,7 +20,7 @@ from tenants.services.audit import PAGE, Why
 from tenants.services.queues.terms import QueueTerms
 from tenants.web.pages import actor_of, page_login_required
 
-NOT_FELT = "Jobs that wait or run now do not feel this; only new ones do."
+NOT_FELT = "This applies only to new jobs, not to those that wait or run now."
 
 
 @page_login_required

@@ -58,21 +58,21 @@ WITHOUT = {
     "order": "that of the cluster's policy",
     "default_priority": "0",
     "default_run_limit_s": "none",
-    "default_preemptible": "as without a queue",
+    "default_preemptible": "not set",
 }
 
 
 def queue_or_404(request: HttpRequest, tenant: str, name: str) -> Queue:
     queue = visible_queues(request.user).filter(tenant__name=tenant, name=name).first()
     if queue is None:
-        raise Http404("There is no such queue, or it is of a tenant you cannot see.")
+        raise Http404("There is no such queue, or it belongs to a tenant that you may not see.")
     return queue
 
 
 def queue_to_change_or_404(request: HttpRequest, tenant: str, name: str) -> Queue:
     queue = queue_or_404(request, tenant, name)
     if not access_of(request.user).may_administer(queue.tenant_id):
-        raise Http404("There is no such queue, or it is not yours to change.")
+        raise Http404("There is no such queue, or you may not change it.")
     return queue
 
 
@@ -112,7 +112,7 @@ def settings_of(queue: Queue) -> list[tuple[str, str]]:
     for name in ("default_run_limit_s", "max_run_limit_s"):
         terms[name] = terms[name] and duration(terms[name])
     who = [*terms.pop("roles"), *terms.pop("users"), *terms.pop("groups")]
-    terms["who_may_submit"] = who or "all who may submit to the tenant"
+    terms["who_may_submit"] = who or "everybody who may submit to the tenant"
     terms["kinds"] = terms["kinds"] or "all"
     del terms["title"]
     return [(TITLES.get(name, words(name)), _value(name, value)) for name, value in terms.items()]
@@ -226,7 +226,9 @@ def changed_by_form(
             dry_run=dry_run,
         )
     except Stale:
-        form.add_error(None, "Somebody changed this queue just now. Save again to set yours too.")
+        form.add_error(
+            None, "Somebody has just changed this queue. Save again to apply your changes, too."
+        )
     except DomainError as error:
         form.show(error)
     return None
@@ -238,7 +240,7 @@ def queue_new(request: HttpRequest) -> HttpResponse:
     access = access_of(request.user)
     mine = [t.name for t in visible_tenants(request.user) if access.may_administer(t.pk)]
     if not mine:
-        raise Http404("Only tenant admins create queues.")
+        raise Http404("Only tenant admins can create queues.")
     form = NewQueueForm(mine, request.POST or None, request.GET.get("tenant", ""))
     status = 200
     if request.method == "POST":
@@ -261,7 +263,7 @@ def _made(request: HttpRequest, form: NewQueueForm) -> Queue | None:
     except DomainError as error:
         form.show(error)
         return None
-    _tell(request, made, f"{_named(made.queue)} is created. Jobs name it as “queue”.")
+    _tell(request, made, f"{_named(made.queue)} is created. Jobs name it in the field “queue”.")
     return made.queue
 
 

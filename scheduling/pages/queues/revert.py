@@ -107,8 +107,8 @@ def reverted(request: HttpRequest, record: AuditRecord, errors: dict[str, list[s
         )
     except Stale:
         errors[""] = [
-            "Somebody changed this queue meanwhile. What taking the change back would do now "
-            "stands below; nothing was changed."
+            "Somebody has changed this queue in the meantime. See below what reverting would do "
+            "now; nothing was changed."
         ]
         return ""
     except DomainError as error:

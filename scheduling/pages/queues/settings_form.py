@@ -23,7 +23,7 @@ from tenants.services.queues.terms import (
 from tenants.services.tenant_terms import MAX_JOBS
 
 MOST_GPU_TYPES = 64
-UNSAID = (("", "as without a queue"), ("yes", "Yes"), ("no", "No"))
+UNSAID = (("", "Not set"), ("yes", "Yes"), ("no", "No"))
 ROLES = ((Role.ENGINEER.value, "Engineers"), (Role.TENANT_ADMIN.value, "Tenant admins"))
 KINDS = [(kind.value, kind.value.capitalize()) for kind in JobKind]
 ORDERS = (("", "That of the cluster's policy"), *QueueOrder.choices)
@@ -87,7 +87,7 @@ class QueueForm(Fields):
     )
     weight = forms.DecimalField(
         label="Weight",
-        help_text="Its share among queues of the same rank",
+        help_text="Share among queues of the same rank",
         show_hidden_initial=True,
         min_value=0,
         max_value=10**6,
@@ -100,7 +100,7 @@ class QueueForm(Fields):
     max_gpus = GpuLimits(
         label="GPUs at once",
         most=MOST_GPU_TYPES,
-        help_text="A GPU type a line: TYPE=GPUS. Other types have no limit",
+        help_text="One GPU type per line: TYPE=GPUS. Other types have no limit",
         show_hidden_initial=True,
     )
     default_priority = limit("Default priority", "Empty: 0", -MAX_PRIORITY, MAX_PRIORITY)
@@ -113,18 +113,20 @@ class QueueForm(Fields):
         required=False,
         show_hidden_initial=True,
     )
-    kinds = _marks("Kinds of jobs", KINDS, "None marked: all")
-    roles = _marks("Roles", ROLES, "None marked, and no names below: all who may submit")
+    kinds = _marks("Kinds of jobs", KINDS, "None selected: all")
+    roles = _marks(
+        "Roles", ROLES, "None selected, and no names below: everybody who may submit to the tenant"
+    )
     users = NamesField(
         label="Users",
         most=MOST_NAMES,
-        help_text="Names, with spaces between. They may submit in any role",
+        help_text="User names, separated by spaces. They may submit in any role",
         show_hidden_initial=True,
     )
     groups = NamesField(
         label="Groups",
         most=MOST_NAMES,
-        help_text="Groups of Kant or of the OpenID provider, with spaces between",
+        help_text="Groups of Kant or of the OpenID provider, separated by spaces",
         show_hidden_initial=True,
     )
     reason = forms.CharField(

@@ -170,7 +170,7 @@ class DraftSaving:
         elif self.is_nothing and not wrong:
             yield NOTHING_TO_PREVIEW
         if self.unseen:
-            yield f"Nothing is saved yet: {told_unseen(self.unseen)}. Saving marks them."
+            yield f"Nothing is saved yet: {told_unseen(self.unseen)}. Save to see them marked."
         if wrong or self.found.refused:
             yield f"Correct the marked {'tenants' if self.found.tenant_errors else 'cells'} first."
         for cell in wrong:
@@ -300,11 +300,11 @@ def tell_done(request: HttpRequest, found: DraftTried, order: QuotaOrder | None)
     quotas = " and ".join(f"{n} {what}{'s' if n > 1 else ''}" for n, what in counts if n)
     text = f"{quotas} changed."
     if order is not None and order.state == OrderState.WAITING:
-        text = f"{quotas} will change once somebody else has approved it: it is a large change."
+        text = f"{quotas} will change once somebody else has approved this large change."
     elif order is not None and order.applied_at is None:
         text = f"{quotas} will change on {utc(order.starts_at)}."
     elif order is not None:
-        text = f"{quotas} changed until {utc(order.ends_at)}; then what was before comes back."
+        text = f"{quotas} changed until {utc(order.ends_at)}; then the old values come back."
     messages.success(request, text, extra_tags="good")
     for warning in found.warnings:
         messages.warning(request, warning, extra_tags="wait")
@@ -329,7 +329,7 @@ def mark(shown: ShownPart, found: DraftTried, *, saved: bool) -> None:
             continue
         one.stale = isinstance(error, Conflict)
         one.lost = isinstance(error, NotAllowed | NotFound)
-        advice = " Change overwrites theirs; or take theirs." if one.stale else ""
+        advice = " Change it to overwrite theirs, or take theirs." if one.stale else ""
         one.errors.extend([e.detail for e in error.errors] or [f"{error.detail}{advice}"])
 
 
@@ -343,7 +343,7 @@ def mark_error(cell: MatrixCell, edit: DraftCell, error: DomainError, *, saved: 
             advice = "Save again to overwrite, or take theirs."
         else:
             # Keep the sent version, so that the next rehearsal and the save report this too.
-            advice = "Saving asks again before it overwrites; or take theirs."
+            advice = "Saving asks before it overwrites; or take theirs."
         cell.errors.append(f"{told} {advice}")
         return
     cell.errors.extend(e.detail for e in error.errors if e.field != "reason")
@@ -358,10 +358,10 @@ def tell_of_other_tabs(shown: ShownPart) -> None:
         if not cell.editable or not cell.edited or cell.errors:
             continue
         if edit is None:
-            text = "You took this edit back in another tab or browser; saving here saves it."
+            text = "You undid this edit in another tab or browser; saving here still saves it."
             cell.warnings.append(text)
         elif edit.typed != cell.typed:
-            text = f"In another tab or browser you wrote {edit.typed} here, which counts."
+            text = f"You wrote {edit.typed} here in another tab or browser, and that counts."
             cell.warnings.append(text)
 
 

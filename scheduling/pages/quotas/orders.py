@@ -98,7 +98,7 @@ def _against(seen: SeenOrderCell) -> str:
     if not seen.is_overtaken:
         return ""
     found = seen.overtaken()
-    was = f"; it was {_told(found.before)} when this was placed" if found.known else ""
+    was = f"; it was {_told(found.before)} when this was scheduled" if found.known else ""
     done = f"set it to {_told(seen.now)}" if seen.quota else "removed it"
     others = (one.told for one in found.fields if one.field != "guaranteed" and seen.quota)
     return " ".join((f"{found.who} {done} meanwhile{found.why}{was}.", *others))
@@ -248,26 +248,39 @@ class Button:
 
 
 CANCEL = Button(
-    "cancel", "Call it off", "No quota changes.", "It is called off.", cancel_order, "btn-bad"
+    "cancel",
+    "Call it off",
+    "No quota changes.",
+    "The change is called off.",
+    cancel_order,
+    "btn-bad",
 )
 END = Button(
     "end",
     "Go back now",
-    "Quotas and tenants go back to what they were, except those that somebody has changed since.",
-    "It is over; the quotas went back.",
+    "Quotas and tenants go back to their old values, except those that somebody has changed since.",
+    "The change is over; the quotas went back.",
     end_order,
     "btn-main",
 )
-KEEP = Button("keep", "Let it stay", "Nothing goes back.", "It stays for good.", keep_order)
+KEEP = Button(
+    "keep",
+    "Keep it for good",
+    "The quotas keep their new values.",
+    "The change is permanent now.",
+    keep_order,
+)
 APPROVE = Button(
     "approve",
     "Approve",
-    "The quotas change, at their time or at once.",
-    "It is approved.",
+    "The quotas change at once, or at the time that was set.",
+    "The change is approved.",
     approve_order,
     "btn-main",
 )
-REFUSE = Button("refuse", "Refuse", "No quota changes.", "It is refused.", refuse_order, "btn-bad")
+REFUSE = Button(
+    "refuse", "Refuse", "No quota changes.", "The change is refused.", refuse_order, "btn-bad"
+)
 BUTTONS = {
     OrderState.WAITING: (CANCEL,),
     OrderState.SCHEDULED: (CANCEL,),
@@ -298,7 +311,7 @@ def quota_order(request: HttpRequest, order_id: uuid.UUID) -> HttpResponse:
     if request.method == "POST":
         button = next((b for b in buttons_of(actor, order) if b.name in request.POST), None)
         if button is None:
-            errors[""] = ["That cannot be done to it now; see below how it stands."]
+            errors[""] = ["That is not possible in its current state; see below."]
         elif acted(request, order, button, request.POST.get("reason", ""), errors):
             return redirect("quotas")
         order = visible_order(actor, order_id)
@@ -337,12 +350,12 @@ def quota_order_preview(request: HttpRequest, order_id: uuid.UUID) -> HttpRespon
     actor = actor_of(request)
     order = _order_or_404(actor, order_id)
     if order.state not in PENDING:
-        return refusal(request, "It is not to be carried out any more; load the page again.")
+        return refusal(request, "The change can no longer be carried out. Reload the page.")
     try:
         found = rehearse(order)
     except Conflict as conflict:
-        return refusal(request, f"It cannot be carried out as things are. {conflict.detail}")
-    title = "What it would do, were it carried out now"
+        return refusal(request, f"The change cannot be carried out now. {conflict.detail}")
+    title = "What it would do if it were carried out now"
     effects = quota_effects(actor, found.after, found.planned)
     context = {"title": title, "effects": effects}
     return render(request, "parts/effects.html", context)

@@ -92,7 +92,7 @@ def _shown(request: HttpRequest, tenant: str, gpu_type: str) -> tuple[Tenant, Gp
     owner = visible_tenants(request.user).filter(name=tenant).first()
     kind = GpuType.objects.filter(name=gpu_type).first()
     if owner is None or kind is None:
-        raise Http404("There is no such quota, or it belongs to a tenant you cannot see.")
+        raise Http404("There is no such quota, or it belongs to a tenant that you may not see.")
     return owner, kind
 
 
@@ -172,7 +172,9 @@ def draft_quota(request: HttpRequest, read: TypedQuota, errors: dict[str, list[s
     except DomainError as error:
         errors |= error.by_field or {"": [error.detail]}
         return False
-    text = "It is in your draft; nothing is saved yet. Preview and save it with your other edits."
+    text = (
+        "The change is in your draft and not saved yet. Preview and save it with your other edits."
+    )
     messages.info(request, text, extra_tags="info")
     return True
 
@@ -219,8 +221,8 @@ def changed(
         found = overtaken(tenant, gpu_type, read.version, now, mine)
         done = "changed" if error.current_version else "removed"
         errors[""] = [
-            f"{found.who} {done} this quota meanwhile{found.why}. Your values stand below; save "
-            "again to overwrite, or go back to see theirs.",
+            f"{found.who} {done} this quota meanwhile{found.why}. Your values are kept below; "
+            "save again to overwrite, or go back to see theirs.",
             *(one.told for one in found.fields),
         ]
         read.typed["version"] = str(error.current_version)

@@ -36,7 +36,7 @@ from tenants.services.quota_terms import QuotaTerms
 from tenants.web.pages import actor_of, page_login_required
 
 STALE = (
-    "Somebody changed this quota meanwhile. What taking the change back would do now stands below; "
+    "Somebody has changed this quota in the meantime. See below what reverting would do now; "
     "nothing was changed."
 )
 
@@ -135,7 +135,7 @@ def quota_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpResp
     except DomainError as error:
         return refusal_of(request, error)
     effects = quota_effects(actor, {(found.tenant.name, found.gpu_type.name): after})
-    context = {"title": "What taking it back would do", "effects": effects}
+    context = {"title": "What reverting it would do", "effects": effects}
     return render(request, "parts/effects.html", context)
 
 

@@ -25,9 +25,7 @@ FILTERS = ("q", "role")
 
 
 class MemberForm(Fields):
-    username = forms.CharField(
-        label="User name", max_length=150, help_text="Of somebody who has an account"
-    )
+    username = forms.CharField(label="User name", max_length=150, help_text="Of an existing user")
     role = forms.ChoiceField(label="Role", choices=Role.choices, initial=Role.ENGINEER)
     reason = forms.CharField(
         label="Reason", max_length=2000, required=False, help_text="Kept in the audit trail"
@@ -43,7 +41,7 @@ def members(request: HttpRequest, name: str) -> HttpResponse:
     form, status = MemberForm(request.POST or None), 200
     if request.method == "POST":
         if not may:
-            raise Http404("The members of this tenant are not yours to set.")
+            raise Http404("You may not change the members of this tenant.")
         if form.is_valid() and _is_set(request, tenant, form):
             return to_list(reverse("tenant-members", args=[name]), request.GET)
         form.mark_errors()
@@ -58,7 +56,7 @@ def member_remove(request: HttpRequest, name: str, username: str) -> HttpRespons
     tenant = _tenant(request, name)
     try:
         remove_member(actor_of(request), tenant, username, source=PAGE)
-        text = f"{username} has no role of their own in {name} any more."
+        text = f"{username} no longer has a role of their own in {name}."
         messages.success(request, text, extra_tags="good")
     except DomainError as error:
         messages.error(request, error.detail, extra_tags="bad")

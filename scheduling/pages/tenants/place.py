@@ -82,7 +82,7 @@ def place_preview(request: HttpRequest, name: str) -> HttpResponse:
     if not tried.count:
         return refusal(request, NOTHING_TO_PREVIEW)
     alone = [one.tenant_id for one in tried.tenants] == [found.pk] and not tried.cells
-    title = "What this change would do" if alone else "What your draft would do with it"
+    title = "What this change would do" if alone else "What your draft would do with this change"
     effects = quota_effects(actor, tried.after, tried.planned)
     return render(request, "parts/effects.html", {"title": title, "effects": effects})
 
@@ -97,7 +97,7 @@ def _told(fault: DomainError) -> str:
 def _tenant_or_404(request: HttpRequest, name: str) -> Tenant:
     found = visible_tenants(request.user).filter(name=name).first()
     if found is None or not access_of(request.user).may_administer_from_above(found.pk):
-        raise Http404("There is no such tenant, or its place is not yours to change.")
+        raise Http404("There is no such tenant, or you may not change its place.")
     return found
 
 
@@ -120,7 +120,9 @@ def kept(request: HttpRequest, edit: TenantEdit, errors: dict[str, list[str]]) -
         by_field = error.by_field or {"": [error.detail]}
         errors |= {field.rsplit(".", 1)[-1]: told for field, told in by_field.items()}
         return False
-    text = "It is in your draft; nothing is saved yet. Preview and save it with your other edits."
+    text = (
+        "The change is in your draft and not saved yet. Preview and save it with your other edits."
+    )
     messages.info(request, text, extra_tags="info")
     return True
 
@@ -192,7 +194,7 @@ def tenant_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpRes
     except DomainError as error:
         return refusal_of(request, error)
     effects = quota_effects(actor, {}, {done.tenant.name: done.planned})
-    context = {"title": "What taking it back would do", "effects": effects}
+    context = {"title": "What reverting it would do", "effects": effects}
     return render(request, "parts/effects.html", context)
 
 

@@ -211,7 +211,7 @@ def limits_preview(request: HttpRequest, name: str) -> HttpResponse:
         show(form, error)
         return refusal_of_form(request, form)
     if FELT_BY_JOBS.isdisjoint(changes):
-        return refusal(request, "Jobs that wait or run now do not feel this; only new ones do.")
+        return refusal(request, "This applies only to new jobs, not to those that wait or run now.")
     context = {
         "title": "What this change would do",
         "effects": tenant_effects(actor, then, changes.keys()),
@@ -222,7 +222,7 @@ def limits_preview(request: HttpRequest, name: str) -> HttpResponse:
 def _limited_or_404(request: HttpRequest, name: str) -> Tenant:
     found = visible_tenants(request.user).filter(name=name).first()
     if found is None or not access_of(request.user).may_administer_from_above(found.pk):
-        raise Http404("There is no such tenant, or its limits are not yours to set.")
+        raise Http404("There is no such tenant, or you may not change its limits.")
     return found
 
 
@@ -244,5 +244,5 @@ def limits_changed(request: HttpRequest, found: Tenant, form: LimitsForm) -> boo
         show(form, error)
         return False
     what = "limits and the namespace" if "namespace" in changes else "limits"
-    messages.success(request, f"The {what} of {found.name} are set.", extra_tags="good")
+    messages.success(request, f"The {what} of {found.name} are saved.", extra_tags="good")
     return True
