@@ -19,8 +19,8 @@ from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
 
 QUERY = {
-    "at": "Time that is over, e.g. 2030-01-31T12:00:00Z. Required.",
-    "gpu_type": "GPU type; all if absent.",
+    "at": "Time in the past, e.g. 2030-01-31T12:00:00Z. Required.",
+    "gpu_type": "GPU type; default: all.",
 }
 
 
@@ -76,7 +76,7 @@ class PastView(View):
         cluster, query = cluster_by_name(name), request.query_params
         at = instant_of(query, timezone.now(), cluster)
         if at is None:
-            raise bad_query("at", "Say which instant, e.g. 2030-01-31T12:00:00Z.")
+            raise bad_query("at", "Give a time, e.g. 2030-01-31T12:00:00Z.")
         if gpu_type := query.get("gpu_type", ""):
             asked_for("gpu_type", gpu_type, gpu_type_names())
         rows = nodes_of(cluster)

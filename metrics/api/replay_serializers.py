@@ -67,12 +67,12 @@ class ReplayOutput(serializers.Serializer[Replay]):
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
     policy_before = serializers.DictField(
-        help_text="The policy of the cluster when the replay was asked for."
+        help_text="The policy of the cluster when the replay was requested."
     )
     policy = serializers.DictField(help_text="The policy that the replay tries.")
     nodes = NodeChangeOutput(many=True)
     quotas_before = QuotaChangeOutput(
-        many=True, help_text="The quotas in `quotas` as they were when the replay was asked for."
+        many=True, help_text="The quotas in `quotas` as they were when the replay was requested."
     )
     quotas = QuotaChangeOutput(many=True, help_text="The changed quotas that the replay tries.")
     state = serializers.CharField()
@@ -173,7 +173,9 @@ class HistorySerializer(serializers.Serializer[Any]):
     unreadable = serializers.IntegerField()
     unreadable_first = serializers.ListField(child=serializers.CharField())
     quota_changes = serializers.IntegerField(
-        default=0, help_text="Changes of quotas in the period; both runs make them at their times."
+        default=0,
+        help_text="Changes of quotas in the period; both runs apply them at the times when "
+        "they were made.",
     )
     complete_from = serializers.DateTimeField(allow_null=True)
 

@@ -26,14 +26,17 @@ from tenants.web.csv_files import write_csv
 
 DEFAULT_BY = "tenant,gpu_type"
 QUERY = {
-    "since": "First day in UTC, e.g. 2030-01-31, or so many days up to today: 30d. The first of "
-    "this month if absent.",
-    "until": "Last day in UTC, included. Today if absent.",
-    "by": f"What a row is of: some of {', '.join(DIMENSIONS)}, with commas between (default "
-    f"{DEFAULT_BY}).",
-    "tenant": "Name of a tenant; with all below it.",
-    "gpu_type": "GPU type; all if absent.",
-    "cluster": "Name of a cluster; all if absent.",
+    "since": (
+        "First day in UTC, e.g. 2030-01-31, or a number of days up to today, e.g. 30d. Default: "
+        "the first of this month."
+    ),
+    "until": "Last day in UTC, included. Default: today.",
+    "by": (
+        f"Group rows by any of {', '.join(DIMENSIONS)}, separated by commas (default {DEFAULT_BY})."
+    ),
+    "tenant": "Name of a tenant; includes all tenants below it.",
+    "gpu_type": "GPU type; default: all.",
+    "cluster": "Name of a cluster; default: all.",
 }
 
 
@@ -54,17 +57,18 @@ class CSVRenderer(BaseRenderer):
 class AmountSerializer(serializers.Serializer[Any]):
     gpu_hours = serializers.FloatField(help_text="GPU-hours allocated.")
     lost_gpu_hours = serializers.FloatField(
-        help_text="GPU-hours of work that preemptions lost: work since the last checkpoint."
+        help_text="GPU-hours of work lost to preemption: work since the last checkpoint."
     )
     pods_started = serializers.IntegerField(help_text="Pods that began to hold GPUs.")
     measured_gpu_hours = serializers.FloatField(
         allow_null=True,
-        help_text="GPU-hours allocated of which a Prometheus told how busy the GPUs were. null: "
+        help_text="GPU-hours allocated for which Prometheus says how busy the GPUs were. null: "
         "none, or `by` has user or kind.",
     )
     idle_gpu_hours = serializers.FloatField(
         allow_null=True,
-        help_text="Of `measured_gpu_hours`, those in which nothing ran on the GPUs; null as there.",
+        help_text="Part of `measured_gpu_hours` in which nothing ran on the GPUs; null if that "
+        "is null.",
     )
 
 
@@ -73,9 +77,10 @@ class RowSerializer(AmountSerializer):
 
     borrowed_gpu_hours = serializers.FloatField(
         allow_null=True,
-        help_text="GPU-hours that the tenant and all below it held above its guarantee; do not add "
-        "them up over tenants. null: the row begins before `borrowed_from`, the request asks for "
-        "one cluster, or `by` has no tenant or has user, kind or cluster, which have no quota.",
+        help_text="GPU-hours that the tenant and all tenants below it held above its guarantee; "
+        "do not add them up over tenants. null: the row begins before `borrowed_from`, the "
+        "request is for one cluster, or `by` has no tenant, or has user, kind or cluster, which "
+        "have no quota.",
     )
     tenant = serializers.CharField(required=False)
     user = serializers.CharField(required=False, allow_null=True)
@@ -93,7 +98,7 @@ class UsageSerializer(serializers.Serializer[Any]):
     until = serializers.DateField(help_text="Last day, included; today counts up to now.")
     complete_from = serializers.DateField(
         allow_null=True,
-        help_text="First day that Kant has data for; null = it has every day.",
+        help_text="First day for which Kant has data; null = it has every day.",
     )
     borrowed_from = serializers.DateField(
         allow_null=True,
@@ -119,7 +124,9 @@ def by_of(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in DIMENSIONS:
             known = ", ".join(DIMENSIONS)
-            raise bad_query("by", f"{name[:40]!r} is none of {known}; put commas between them.")
+            raise bad_query(
+                "by", f"{name[:40]!r} is none of {known}; separate several with commas."
+            )
         if names.count(name) > 1:
             raise bad_query("by", f"“{name}” is given twice. Give it once.")
     return names

@@ -24,10 +24,10 @@ from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
 
 SCOPE = {
-    "cluster": "Name of a cluster; all if absent.",
-    "gpu_type": "GPU type; all if absent.",
-    "window": "Length up to now, or to `at`: 90s, 15m, 24h, 7d (default 24h).",
-    "at": "Time that is over, e.g. 2030-01-31T12:00:00Z: as it was then; now if absent.",
+    "cluster": "Name of a cluster; default: all.",
+    "gpu_type": "GPU type; default: all.",
+    "window": "Length of the window up to `at`, or to now: 90s, 15m, 24h, 7d (default 24h).",
+    "at": "Time in the past for which to show the state, e.g. 2030-01-31T12:00:00Z; default: now.",
 }
 
 
@@ -86,7 +86,7 @@ class WaitsSerializer(CurveSerializer):
 
     first_start = CurveSerializer(
         required=False,
-        help_text="Wait until the first start; absent in samples of an older Kant.",
+        help_text="Wait until the first start; missing in samples from older versions of Kant.",
     )
 
 
@@ -110,8 +110,8 @@ class MetricsSerializer(serializers.Serializer[Any]):
     until = serializers.DateTimeField()
     complete_from = serializers.DateTimeField(
         allow_null=True,
-        help_text="Jobs that ended before this time are deleted, and no number here counts them; "
-        "null = no job was ever deleted.",
+        help_text="Jobs that ended before this time are deleted and not counted here; null = no "
+        "job was ever deleted.",
     )
     gar = serializers.FloatField(allow_null=True)
     sor = serializers.FloatField(allow_null=True)

@@ -61,8 +61,8 @@ class TooManyUsageRows(ValueError):
 
     def __init__(self, most: int) -> None:
         super().__init__(
-            f"There are more than {most:,} rows, and so many are answered at most. Ask for a "
-            "shorter period, for one tenant, or by less."
+            f"There are more than {most:,} rows, which is the limit. Ask for a shorter period, "
+            "for one tenant, or with fewer fields in `by`."
         )
 
 
@@ -88,10 +88,12 @@ def period_of(since: str, until: str, today: date) -> Period:
     if (days := _DAYS.fullmatch(since)) and not until:
         return _checked(Period(today - timedelta(days=int(days[1]) - 1), today))
     if days:
-        raise WrongPeriod("since", f"{since} counts back from today; with until, write a date.")
+        raise WrongPeriod(
+            "since", f"{since} counts back from today; if you give until, write a date."
+        )
     first = _date("since", since) if since else today.replace(day=1)
     if first > today:
-        raise WrongPeriod("since", f"{first} lies in the future; it is {today} in UTC.")
+        raise WrongPeriod("since", f"{first} is in the future; it is {today} in UTC.")
     if last < first:
         raise WrongPeriod("until", f"{last} is before {first}, the first day of the period.")
     return _checked(Period(first, min(last, today)))
@@ -99,7 +101,7 @@ def period_of(since: str, until: str, today: date) -> Period:
 
 def _checked(period: Period) -> Period:
     if (length := (period.until - period.since).days + 1) > MOST_DAYS:
-        text = f"The period has {length:,} days, and {MOST_DAYS:,} (ten years) are the most."
+        text = f"The period has {length:,} days; the limit is {MOST_DAYS:,} (ten years)."
         raise WrongPeriod("since", text)
     return period
 
@@ -110,8 +112,10 @@ def _date(parameter: str, text: str) -> date:
             return date.fromisoformat(text)
     except ValueError:
         pass  # e.g. the 31st of February: reported like any text that is not a date
-    or_days = ", or so many days like 30d" if parameter == "since" else ""
-    raise WrongPeriod(parameter, f"{text[:40]!r} is no date; write one like 2030-01-31{or_days}.")
+    or_days = ", or a number of days like 30d" if parameter == "since" else ""
+    raise WrongPeriod(
+        parameter, f"{text[:40]!r} is not a date; write one like 2030-01-31{or_days}."
+    )
 
 
 @dataclass(frozen=True, slots=True)

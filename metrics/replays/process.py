@@ -64,7 +64,10 @@ def carry_out(replay: Replay, tell: Tell) -> None:
         )
     except Exception:
         log.exception("replay %s failed", replay.pk)
-        services.fail(replay, "Kant failed; the log of the worker says why. Tell its developers.")
+        services.fail(
+            replay,
+            "Kant failed; the log of the worker says why. Please report it to Kant's developers.",
+        )
 
 
 class _Watch:

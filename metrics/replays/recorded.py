@@ -224,23 +224,23 @@ def doubts(replay: Replay) -> list[str]:
     policy = ClusterPolicy.objects.filter(cluster=replay.cluster_id).first()
     if policy and replay.since < policy.updated_at <= timezone.now():
         found.append(
-            f"The policy was changed on {policy.updated_at:%Y-%m-%d %H:%M} UTC; what was decided "
-            "before, another one decided."
+            f"The policy was changed on {policy.updated_at:%Y-%m-%d %H:%M} UTC; earlier "
+            "decisions were made under another policy."
         )
     times = quotas.changes_in(replay.since, replay.until)
     for one in replay.quotas:
         if count := times[one["tenant"], one["gpu_type"]]:
             found.append(
                 f"The quota of {one['tenant']} for {one['gpu_type']} was changed "
-                f"{'once' if count == 1 else f'{count} times'} in the period; with the change it "
-                "is what you asked for, all the time."
+                f"{'once' if count == 1 else f'{count} times'} in the period; the run with your "
+                "change uses your value the whole time."
             )
     tenants = AuditRecord.objects.filter(at__gt=replay.since, action="tenant.changed")
     if changes := sum(map(_changes_min_runtime, tenants)):
         found.append(
             "Minimum run times of tenants were changed "
-            f"{'once' if changes == 1 else f'{changes} times'} since the period began; both runs "
-            "go by those of now."
+            f"{'once' if changes == 1 else f'{changes} times'} since the period began; both "
+            "runs use the current values."
         )
     if replay.policy_before.get("shards") or replay.policy.get("shards"):
         found.append("Shards make no difference: the runs decide about the cluster as a whole.")

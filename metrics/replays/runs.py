@@ -97,7 +97,7 @@ def jobs_of(window: history.Window, seconds: float, tell: Tell) -> Jobs:
             found.add(one, waits=one.job.id in wait)
             tell(max(0.0, one.submitted_at / seconds))
     if not found.arrivals:
-        raise ReplayError("No job that can be read waited or ran in this period. Choose another.")
+        raise ReplayError("No readable job waited or ran in this period. Choose another period.")
     return found
 
 
@@ -321,7 +321,7 @@ def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
     )
     for fleet in (nodes, other):
         if not any(node.devices for node in fleet):
-            raise ReplayError("There is no node with GPUs to run the jobs on.")
+            raise ReplayError("There is no node with GPUs on which the jobs could run.")
     tenants = tenancy(replay.cluster_id).tenants
     lines = released(queues(replay.cluster_id))
 

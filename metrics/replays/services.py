@@ -34,7 +34,7 @@ TASK = "metrics.tasks.carry_out_replays"
 OPEN = (ReplayState.QUEUED, ReplayState.RUNNING)
 LOST = (
     "It was interrupted: the process that computed it ended, because its worker was restarted or "
-    "the machine ran out of memory. Ask for it again."
+    "the machine ran out of memory. Start it again."
 )
 
 _outage = Outage(logging.getLogger(__name__), "Redis", "replays wait until it takes messages")
@@ -87,7 +87,9 @@ def create_replay(
     _check_there_is_history(cluster, since, until)
     with unit_of_work(dry_run):
         if Replay.objects.filter(state=ReplayState.QUEUED).count() >= MOST_QUEUED:
-            raise Conflict(f"{MOST_QUEUED} replays wait already. Cancel one, or wait for them.")
+            raise Conflict(
+                f"{MOST_QUEUED} replays are already waiting. Cancel one, or wait until one is done."
+            )
         replay = Replay.objects.create(
             cluster=cluster,
             user=actor,
@@ -119,14 +121,17 @@ def cancel_replay(actor: User, replay: Replay, *, dry_run: bool = False) -> Repl
 
 def _operators_only(actor: User) -> None:
     if not actor.is_operator:
-        raise NotAllowed("A replay shows all tenants together; only operators ask for one.")
+        raise NotAllowed("A replay shows all tenants together; only operators can start one.")
 
 
 def _effective(cluster: Cluster) -> dict[str, Any]:
     try:
         return effective(policy_of(cluster).document)
     except (TypeError, ValueError):
-        detail = "A newer version of Kant has set its policy, and this one cannot read it."
+        detail = (
+            "A newer version of Kant has set the policy of this cluster, and this version cannot "
+            "read it."
+        )
         raise Invalid.field("cluster", detail) from None
 
 
@@ -150,7 +155,7 @@ def _period_faults(since: datetime, until: datetime, now: datetime) -> list[Fiel
     if since >= until:
         return [FieldError(("since",), "Must be before the end of the period.")]
     if until - since > MOST:
-        detail = f"The period has more than {MOST.days} days; choose a later beginning."
+        detail = f"The period has more than {MOST.days} days; choose a later start."
         return [FieldError(("since",), detail)]
     return []
 
@@ -170,7 +175,7 @@ def _node_faults(cluster: Cluster, nodes: Sequence[Mapping[str, Any]]) -> list[F
             detail = f"{shape} is given twice. Give it once."
             faults.append(FieldError(("nodes", index, "gpu_type"), detail))
         if not -count <= change <= MOST_NODES:
-            detail = f"Must be from −{count}, all there are, to {MOST_NODES}."
+            detail = f"Must be from −{count} (all nodes there are) to {MOST_NODES}."
             faults.append(FieldError(("nodes", index, "change"), detail))
         seen.add(shape)
         left += change

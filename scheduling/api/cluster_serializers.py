@@ -42,52 +42,51 @@ class ClusterChange(Serializer):
     label_map = Object(required=False)
     job_rules = Object(
         required=False,
-        help_text="What jobs may name: denied_tolerations, toleration_of_everything, "
+        help_text="Rules for what jobs may name: denied_tolerations, toleration_of_everything, "
         "service_accounts, denied_annotations, denied_labels, denied_env, max_priority, "
         "host_network, privileged, capabilities, denied_runtime_classes, "
-        "denied_priority_classes. A "
-        "rule that is left out has its default.",
+        "denied_priority_classes. Rules that are left out have their defaults.",
     )
     namespace_tenants = Object(
         required=False,
-        help_text="{namespace: [names of tenants]}: the tenants that plain pods of a namespace may "
-        "use. “*” means all namespaces not named, or all tenants. A tenant's own namespace needs "
-        "no entry: it serves that tenant and those below it.",
+        help_text="{namespace: [names of tenants]}: tenants that plain pods of a namespace may "
+        "use. “*” stands for all other namespaces, or for all tenants. A tenant's own namespace "
+        "needs no entry: its pods may use that tenant and those below it.",
     )
     queue_map = Object(
         required=False,
-        help_text="{name, or namespace/name: “tenant/queue”, or another name of the map}: which "
-        "queue plain pods mean by the labels kueue.x-k8s.io/queue-name and kai.scheduler/queue. "
-        "Empty: Kant ignores those labels.",
+        help_text="{name or namespace/name: “tenant/queue” or another name of the map}: the "
+        "queue for each value of the labels kueue.x-k8s.io/queue-name and kai.scheduler/queue "
+        "of plain pods. Empty: Kant ignores these labels.",
     )
     labels = StringMap(
         max_entries=64,
         max_length=63,
         required=False,
-        help_text="What jobs choose clusters by (cluster_selector, preferred_cluster_labels), "
-        "e.g. where data are.",
+        help_text="Labels by which jobs choose clusters (cluster_selector, "
+        "preferred_cluster_labels), e.g. where data is.",
     )
     node_groups = Object(
         required=False,
         help_text="{name: {gpu_type, gpus, cpu_milli, memory_mib, max_nodes, labels, taints, "
-        "extended}}: what an autoscaler may add to the cluster, as one node of each group, and how "
-        "many nodes the group has at most. A node is of the group if it has its GPU type, number "
-        "of GPUs and labels. Jobs that fit only then are accepted, and wait for nodes. Empty: the "
-        "cluster does not grow.",
+        "extended}}: nodes that an autoscaler may add: what one node of each group has, and the "
+        "most nodes of the group. A node belongs to a group if it has the group's GPU type, "
+        "number of GPUs and labels. Jobs that fit only on such nodes are accepted, and wait for "
+        "them. Empty: the cluster does not grow.",
     )
     provisioning_class = Text(
         max_length=253,
         allow_blank=True,
         required=False,
-        help_text="The class of the ProvisioningRequests (autoscaling.x-k8s.io/v1) by which gangs "
-        "ask for all nodes of `node_groups` that they lack, e.g. "
-        "best-effort-atomic-scale-up.autoscaling.x-k8s.io. Empty: Kant makes none, and the "
-        "autoscaler sees pods.",
+        help_text="Class of the ProvisioningRequests (autoscaling.x-k8s.io/v1) with which gangs "
+        "request all missing nodes of `node_groups`, e.g. "
+        "best-effort-atomic-scale-up.autoscaling.x-k8s.io. Empty: Kant makes no "
+        "ProvisioningRequests, and the autoscaler sees pods.",
     )
     takes_any = Boolean(
         required=False,
-        help_text="Whether jobs come here that name no cluster. False, e.g. for maintenance: those "
-        "that wait here go to other clusters; what runs goes on.",
+        help_text="Whether jobs that name no cluster may come here. If false, e.g. for "
+        "maintenance, those that wait here go to other clusters; running jobs go on.",
     )
     is_active = Boolean(required=False)
 

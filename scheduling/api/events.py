@@ -33,16 +33,19 @@ from tenants.selectors import subtree_ids
 
 WHEN = "Time, e.g. 2030-01-31T12:00:00Z"
 QUERY = {
-    "kind": "Kind of an event of a job, e.g. PREEMPTED; an action of the audit trail, e.g. "
-    f"quota.changed, or all about quota; or {', '.join(THEMES)} or {CHANGES} for several kinds.",
-    "tenant": "Name of a tenant; with all below it.",
+    "kind": (
+        "Kind of a job event, e.g. PREEMPTED; an action of the audit trail, e.g. quota.changed, "
+        f"or quota for all actions on quotas; or {', '.join(THEMES)} or {CHANGES} for several "
+        "kinds."
+    ),
+    "tenant": "Name of a tenant; includes all tenants below it.",
     "cluster": "Name of a cluster.",
-    "node": "Name of a node: what was done to it, and events of jobs that had places there.",
+    "node": "Name of a node: changes of the node, and events of jobs that had pods on it.",
     "job": "Id of a job.",
-    "since": f"{WHEN}; a day before `until` if absent, at most {LONGEST.days} days.",
-    "until": f"{WHEN}; now if absent.",
-    "limit": "Items on a page, from 1 to 500; 50 if absent.",
-    "cursor": "Where the page starts; taken from `next` of the page before.",
+    "since": f"{WHEN}; default: one day before `until`; at most {LONGEST.days} days before it.",
+    "until": f"{WHEN}; default: now.",
+    "limit": "Items per page, from 1 to 500; default 50.",
+    "cursor": "Start of the page: the cursor in `next` of the previous page.",
 }
 
 
@@ -129,7 +132,7 @@ class EventsView(View):
             try:
                 job = UUID(text)
             except ValueError:
-                raise bad_query("job", "Must be the id of a job.") from None
+                raise bad_query("job", "Must be a job id.") from None
             if not visible_jobs(self.actor).filter(pk=job).exists():
                 raise bad_query("job", f"There is no job {job} that you may see.{what_is_gone()}")
         return EventsWanted(since, until, kind, tenants, cluster, node, job)

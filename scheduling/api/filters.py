@@ -43,12 +43,14 @@ MAX_GPUS = 10**9
 
 
 class JobFilter(FilterSet):
-    tenant = of_tenant(method="in_tenant", label="Of this tenant and of all tenants below it.")
+    tenant = of_tenant(
+        method="in_tenant", label="Only jobs of this tenant and all tenants below it."
+    )
     user = Named(
         method="of_user",
         names=submitter_names,
         max_length=150,
-        label="Name of the submitter; “me” = you.",
+        label="User name of the submitter; “me” = you.",
     )
     cluster = Named(
         "cluster__name",
@@ -56,36 +58,37 @@ class JobFilter(FilterSet):
         max_length=63,
         label="Name of a cluster.",
     )
-    queue = Named(
-        "queue", names=queue_names, max_length=63, label="Name of a queue of the tenants."
-    )
+    queue = Named("queue", names=queue_names, max_length=63, label="Name of a queue.")
     state = AnyOf(JobState)
     kind = OneOf(JobKind)
     reason = Named(
         "reason",
         names=lambda _, jobs: reason_names(jobs),
         max_length=REASON_LENGTH,
-        label="Reason code; kubelets have others.",
+        label="Reason code; pods may also have codes from the kubelet.",
     )
     gpu_type = Named(
         method="accepting",
         names=lambda *_: gpu_type_names(),
         max_length=63,
-        label="Jobs that accept this GPU type by name.",
+        label="Only jobs that name this GPU type.",
     )
-    name = filters.CharFilter(method="named", max_length=63, label="The whole name.")
+    name = filters.CharFilter(method="named", max_length=63, label="The full name.")
     min_gpus = filters.NumberFilter(
-        method="at_least", min_value=0, max_value=MAX_GPUS, label="GPUs of all pods, at least."
+        method="at_least",
+        min_value=0,
+        max_value=MAX_GPUS,
+        label="Fewest GPUs of all pods together.",
     )
     max_gpus = filters.NumberFilter(
-        method="at_most", min_value=0, max_value=MAX_GPUS, label="GPUs of all pods, at most."
+        method="at_most", min_value=0, max_value=MAX_GPUS, label="Most GPUs of all pods together."
     )
-    array = filters.UUIDFilter(method="in_array", label="Jobs of this array.")
+    array = filters.UUIDFilter(method="in_array", label="Only jobs of this array.")
     held = FlagFilter("held", label="true or false.")
     submitted_after = MomentFilter("submitted_at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
     submitted_before = MomentFilter("submitted_at", "lt", label="Time, e.g. 2030-01-31T12:00:00Z.")
     q = filters.CharFilter(
-        method="matching", max_length=100, label="Part of the name, or the beginning of the id."
+        method="matching", max_length=100, label="Part of the name, or the start of the id."
     )
 
     class Meta:
@@ -143,7 +146,9 @@ def scope_names(_: Any, nodes: QuerySet[NodeRecord]) -> Names:
 
 class NodeFilter(FilterSet):
     gpu_type = Named("gpu_model", names=lambda *_: gpu_type_names(), max_length=63)
-    scope = Named("scope", names=scope_names, max_length=63, label="Shard that owns the node now.")
+    scope = Named(
+        "scope", names=scope_names, max_length=63, label="Shard that the node belongs to now."
+    )
     leaf = Named("leaf", names=lambda _, nodes: Names("leaf", ((nodes, "leaf"),)), max_length=253)
     spine = Named(
         "spine", names=lambda _, nodes: Names("spine", ((nodes, "spine"),)), max_length=253
@@ -167,7 +172,7 @@ class PlanOrderFilter(FilterSet):
 
 class TemplateFilter(FilterSet):
     tenant = of_tenant("tenant__name")
-    name = filters.CharFilter("name", max_length=63, label="The whole name.")
+    name = filters.CharFilter("name", max_length=63, label="The full name.")
 
     class Meta:
         model = JobTemplate
@@ -179,7 +184,7 @@ class GlobalQueueFilter(FilterSet):
         method="accepting",
         names=lambda *_: gpu_type_names(),
         max_length=63,
-        label="Jobs that accept this GPU type by name.",
+        label="Only jobs that name this GPU type.",
     )
     scope = filters.CharFilter(
         method="of_shard", max_length=63, label="Name of a shard of the cluster."

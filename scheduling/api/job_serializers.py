@@ -55,9 +55,9 @@ JobInput = extend_schema_serializer(
     input_of(
         "JobInput",
         JobDocument,
-        """A job, or with `array` many equal ones. With one kind of pod, its needs may stand here;
-    otherwise in `pod_sets`, and levels given here then hold for all pod sets together. At least
-    one pod set asks for GPUs. Labels and annotations do not begin with `kant.io/`.""",
+        """A job, or with `array` many identical ones. If all pods are alike, their fields go here,
+    otherwise in `pod_sets`. Network levels given here then apply to all pod sets together. Labels
+    and annotations must not begin with `kant.io/`.""",
         **{name: given(field) for name, field in _OF_POD_SET.items() if name not in _OF_JOB},
         gpu_type=_gpu_type(),
         replicas=given(_OF_POD_SET["count"]),
@@ -69,8 +69,8 @@ JobInput = extend_schema_serializer(
 
 PodSetSize = made(
     "PodSetSize",
-    """A pod set of the job by its name, and how many pods it is to have, of a gang also how few it
-    can do with; null = all of them.""",
+    """New size of a pod set: its name, its number of pods, and for a gang the fewest pods that it
+    can run with (null = all).""",
     {
         "name": Text(max_length=63),
         **{name: given(_OF_POD_SET[name], allow_null=_OF_POD_SET[name].optional) for name in SIZES},
@@ -79,9 +79,9 @@ PodSetSize = made(
 
 JobChange = made(
     "JobChange",
-    """What a waiting job may be asked for anew; what is not named stays. Of a job that has started
-    only `run_limit_s`, `declared_s` and, where it is no gang or an elastic one, `pod_sets`; of an
-    array no `pod_sets`.""",
+    """Changes of a waiting job; fields that are left out keep their values. For a job that has
+    started, only `run_limit_s`, `declared_s` and, unless it is a gang that is not elastic,
+    `pod_sets`. For an array, everything except `pod_sets`.""",
     {
         **{n: given(f, allow_null=f.optional) for n, f in _OF_JOB.items() if f.change},
         "pod_sets": List(
@@ -89,7 +89,7 @@ JobChange = made(
             allow_empty=False,
             max_length=MAX_POD_SETS,
             required=False,
-            help_text="New counts of pods, by the name of the pod set.",
+            help_text="New numbers of pods, by pod set.",
         ),
     },
 )

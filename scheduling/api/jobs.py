@@ -309,7 +309,7 @@ class JobOutlookView(View):
         job = selectors.job_by_id(self.actor, job_id)
         said = review_job(self.actor, job)
         if said is None:
-            raise Conflict("The job does not wait: it has its places, or is over.")
+            raise Conflict("The job is not waiting: it has its places, or is over.")
         return Response(RehearsalOutput(said).data)
 
 

@@ -49,15 +49,18 @@ class JobLogsView(View):
         "GET": Shape(
             plain=True,
             texts={
-                "pod_set": "Name of the pod set; the first one if not given.",
-                "ordinal": "Which of its pods, from 0 (the default).",
-                "container": "Needed where a pod that somebody else made has several; also an init "
-                "container.",
-                "tail": "So many lines from the end.",
-                "since": "Lines of so many seconds, or since a time, e.g. 2030-01-31T12:00:00Z.",
-                "previous": "`true`: of the run before the last restart.",
-                "timestamps": "`true`: each line after its time.",
-                "follow": "`true`: go on until the container ends.",
+                "pod_set": "Name of the pod set; default: the first one.",
+                "ordinal": "Number of the pod in the pod set, from 0; default 0.",
+                "container": (
+                    "Container of the pod, also an init container; required for plain pods with "
+                    "several containers."
+                ),
+                "tail": "Only this many lines from the end.",
+                "since": "Only lines of the last N seconds, or since a time, e.g. "
+                "2030-01-31T12:00:00Z.",
+                "previous": "`true`: the log of the run before the last restart.",
+                "timestamps": "`true`: start each line with its time.",
+                "follow": "`true`: follow the log until the container ends.",
             },
         ),
     }
@@ -101,11 +104,11 @@ async def _told(found: Log, options: LogOptions) -> AsyncIterator[bytes]:
             yield piece
     except KubeError as error:
         log.warning("a log broke off: %s", error)
-        why = "the log broke off: its cluster does not answer any more"
+        why = "the log broke off: its cluster no longer responds"
     except Stopped:
-        why = "the server stops; ask again for what comes"
+        why = "the server is stopping; ask again for the rest"
     if options.limit_bytes is not None and size >= options.limit_bytes:
-        why = f"cut after {size >> 20} MiB; ask for less by tail or since"
+        why = f"cut after {size >> 20} MiB; use tail or since to get less"
     if why:
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}000Z " if options.timestamps else ""
         start = "" if not piece or piece.endswith(b"\n") else "\n"
@@ -133,4 +136,6 @@ def _since(text: str | None) -> tuple[str | None, int | None]:
             return moment.astimezone(UTC).isoformat(), None
     except (ValueError, OverflowError):
         pass  # reported below
-    raise bad_query("since", "Must be seconds from 1 on, or a time, e.g. 2030-01-31T12:00:00Z.")
+    raise bad_query(
+        "since", "Must be a number of seconds, at least 1, or a time, e.g. 2030-01-31T12:00:00Z."
+    )

@@ -158,7 +158,7 @@ class NodePreviewView(View):
     def post(self, _request: Request, name: str) -> Response:
         given = self.body(NodePreviewInput)
         if not self.actor.is_operator:
-            raise NotAllowed("Only operators preview what is done to nodes.")
+            raise NotAllowed("Only operators can preview changes of nodes.")
         cluster, wish = selectors.cluster_by_name(name), _wish(given)
         found = node_effects(self.actor, cluster, wish)
         _refuse_as_the_act(cluster, wish)
@@ -178,7 +178,7 @@ class NodePlanView(View):
     def post(self, _request: Request, name: str) -> Response:
         given = self.body(NodePlanInput)
         if not self.actor.is_operator:
-            raise NotAllowed("Only operators plan to move jobs of others.")
+            raise NotAllowed("Only operators can plan to move jobs of others.")
         wish, cluster = wished(given), selectors.cluster_by_name(name)
         found = defragmentation(
             self.actor, cluster, gpu_model=wish.gpu_model, nodes=wish.count, job=wish.job
@@ -220,15 +220,15 @@ def _wish(given: dict[str, Any]) -> NodesMeant:
     """Return the nodes and the action that a preview is about. Raises Invalid naming the field."""
     act, names, evict_at = NodeAct(given["action"]), given.get("nodes", []), given.get("evict_at")
     if act is NodeAct.ADD and names:
-        raise Invalid.field("nodes", "Nodes that are added have no names yet. Leave it out.")
+        raise Invalid.field("nodes", "New nodes have no names yet. Leave this out.")
     if not names:
         for field in ("gpu_type", "count"):
             if field not in given:
-                raise Invalid.field(field, "Name nodes, or give gpu_type and count.")
+                raise Invalid.field(field, "Give the names of nodes, or gpu_type and count.")
     if faults := list(time_faults(evict_at, drains=act is NodeAct.DRAIN)):
         raise Invalid.fields(faults)
     if act is NodeAct.UNCORDON and not names:
-        raise Invalid.field("nodes", "Name the nodes that are to take jobs again.")
+        raise Invalid.field("nodes", "Name the nodes that may take jobs again.")
     return NodesMeant(act, tuple(names), given.get("gpu_type", ""), given.get("count", 0), evict_at)
 
 

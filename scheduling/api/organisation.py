@@ -18,8 +18,8 @@ from tenants.services.audit import API, Why
 
 NAME = "organisation"
 FLAGS = {
-    "prune": "Delete what the document said last and says no more.",
-    "overcommit": "Promise more GPUs than are installed.",
+    "prune": "Delete what the previous version of the document had and this one does not.",
+    "overcommit": "Guarantee more GPUs than are installed.",
 }
 
 

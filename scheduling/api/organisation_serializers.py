@@ -34,14 +34,14 @@ class TenantEntry(TenantFields):
         child=Choice(Role.values),
         required=False,
         max_entries=MOST_MEMBERS,
-        help_text="{user: role}. Not here: roles from groups of the OpenID provider.",
+        help_text="{user: role}, without roles from groups of the OpenID provider.",
     )
     quotas = Object(child=QuotaEntry(), required=False, help_text="{GPU type: quota}")
     queues = Object(child=QueueEntry(), required=False, help_text="{name: settings}")
 
 
 class ClusterEntry(ClusterChange):
-    policy = Object(required=False, help_text="Fields of the policy, as of its own address.")
+    policy = Object(required=False, help_text="Fields of the policy, as in /clusters/NAME/policy.")
 
 
 class OrganisationDocument(Serializer):
@@ -57,8 +57,8 @@ class OrganisationInput(Serializer):
     name = Text(
         max_length=63,
         required=False,
-        help_text="Of the document, where there are several: each is compared with what was "
-        "applied last under its name. “organisation” where none is given.",
+        help_text="Name of the document, if you have several: each is compared with the version "
+        "last applied under its name. Default: “organisation”.",
     )
     reason = Text(max_length=2000)
 

@@ -51,14 +51,16 @@ class SnapshotView(View):
     shapes = {
         "GET": Shape(
             SnapshotOutput,
-            flags={"anonymise": "true = names of no meaning, of which the same is decided."},
+            flags={
+                "anonymise": "true = replace names with meaningless ones; decisions stay the same."
+            },
         )
     }
     query = {"GET": frozenset({"anonymise"})}
 
     def get(self, _request: Request, name: str) -> Response:
         if not self.actor.is_operator:
-            raise NotAllowed("A snapshot shows all tenants together; only operators take one.")
+            raise NotAllowed("A snapshot shows all tenants together; only operators can take one.")
         without_names = self.flag("anonymise")
         try:
             found = snapshot_of_cluster(selectors.cluster_by_name(name))

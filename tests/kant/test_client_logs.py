@@ -240,7 +240,7 @@ def test_following_goes_on_after_the_end_of_a_server(kant, world, monkeypatch):
     restarting.join()
     assert out.splitlines()[1:] == [
         "no GPUs",
-        "Kant: the server stops; ask again for what comes",
+        "Kant: the server is stopping; ask again for the rest",
         "ended with exit code 0",
     ]
 

@@ -67,8 +67,8 @@ def test_a_csv_has_no_formulas(kant, root):
 
 def test_what_is_wrong_is_told(root):
     for words, text in (
-        (("--since", "soon"), "since: 'soon' is no date"),
-        (("--until", "7d"), "until: '7d' is no date"),
+        (("--since", "soon"), "since: 'soon' is not a date"),
+        (("--until", "7d"), "until: '7d' is not a date"),
         (("--by", "team"), "by: 'team' is none of tenant, user"),
         (("--tenant", "law"), "tenant: There is no tenant “law” that you may see"),
     ):

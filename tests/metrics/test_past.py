@@ -108,7 +108,7 @@ def test_an_instant_that_nothing_is_kept_of_is_refused_with_what_is(cluster, cli
     Retention.objects.create(complete_from=at(30))
     assert past.kept_from(cluster) == at(30)
     missing = client.get(f"/api/v1/clusters/{cluster.name}/past")
-    assert "Say which instant" in missing.json()["detail"]
+    assert "Give a time, e.g." in missing.json()["detail"]
 
 
 def test_the_page_of_then_shows_then_and_leads_back(cluster, client):

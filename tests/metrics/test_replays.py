@@ -304,7 +304,7 @@ def test_what_differs_is_told_in_words():
         ({"policy": {"spare_nodes": {"H9": 1}}}, "policy.spare_nodes.H9", "no GPU type “H9”"),
         ({"nodes": [change(1, "H9")]}, "nodes.0.gpu_type", "it has H100 × 8."),
         ({"nodes": [change(1), change(2)]}, "nodes.1.gpu_type", "is given twice"),
-        ({"nodes": [change(-5)]}, "nodes.0.change", "from −4, all there are, to 10000"),
+        ({"nodes": [change(-5)]}, "nodes.0.change", "from −4 (all nodes there are) to 10000"),
         ({"nodes": [change(-4)]}, "nodes", "No node would be left. Keep one."),
         ({"since": 1e6, "until": 1.1e6}, "since", "No job waited or ran on c1 from 2026-01-12"),
     ],

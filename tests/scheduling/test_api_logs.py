@@ -97,7 +97,7 @@ def test_what_is_longer_than_the_limit_says_that_it_is_cut(world, monkeypatch):
     ended(world, job)
     assert world.get(job)[1].splitlines() == [
         "started main of one-",
-        "Kant: cut after 0 MiB; ask for less by tail or since",
+        "Kant: cut after 0 MiB; use tail or since to get less",
     ]
 
 
@@ -339,7 +339,7 @@ def test_a_log_that_is_cut_off_says_so(world):
     world.sim.post("/sim/faults", {"fault": "restart", "down_s": 0.2})
     last = answer.read().decode().strip()
     client.close()
-    assert last.endswith("Z Kant: the log broke off: its cluster does not answer any more")
+    assert last.endswith("Z Kant: the log broke off: its cluster no longer responds")
     eventually(lambda: world.get(job)[0] == 200)
 
 

@@ -130,7 +130,7 @@ def test_pages_tell_everything_once_also_what_happened_at_one_instant(past):
         ({"tenant": "nobody"}, "no tenant “nobody”"),
         ({"cluster": "mars"}, "no cluster “mars”"),
         ({"node": "h009"}, "no node “h009”"),
-        ({"job": "7"}, "Must be the id of a job"),
+        ({"job": "7"}, "Must be a job id"),
         ({"since": "soon"}, "Must be a time"),
         ({"until": ago(2).isoformat(), "since": ago(1).isoformat()}, "before the end"),
         ({"since": ago(60 * 24 * 32).isoformat()}, "at most 31 days"),

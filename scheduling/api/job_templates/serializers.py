@@ -12,9 +12,9 @@ from tenants.api.fields import Serializer, Text
 
 TemplateDocument = made(
     "TemplateDocument",
-    """A job, as it is submitted. What belongs to one job alone is left out of a template: name,
-    tenant, `not_before`, `after`, `after_ok`, `held`; and so are variables and annotations that
-    look like secrets.""",
+    """A job, as it is submitted. A template leaves out the fields of a single job: name, tenant,
+    `not_before`, `after`, `after_ok`, `held`; also variables and annotations that look like
+    secrets.""",
     {
         **JobInput().fields,
         "name": Text(max_length=63, required=False, allow_null=True, allow_blank=True),
@@ -25,7 +25,10 @@ TemplateDocument = made(
 
 class TemplateInput(Serializer):
     tenant = Text(max_length=63)
-    name = Text(max_length=63, help_text="As names of jobs; once in its tenant.")
+    name = Text(
+        max_length=63,
+        help_text="Name of the template, with the rules of job names; unique in its tenant.",
+    )
     description = Text(max_length=LONGEST_DESCRIPTION, required=False, allow_blank=True)
     document = TemplateDocument()
 
@@ -37,14 +40,18 @@ class TemplateChange(Serializer):
 
 class TemplateOutput(serializers.Serializer[JobTemplate]):
     id = serializers.UUIDField()
-    tenant = serializers.SerializerMethodField(help_text="null = one above yours.")
+    tenant = serializers.SerializerMethodField(
+        help_text="Tenant that owns the template; null = a tenant above yours."
+    )
     name = serializers.CharField()
     description = serializers.CharField()
     document = serializers.DictField(
         child=serializers.JSONField(),
-        help_text="What POST /api/v1/jobs takes, with a name and a tenant.",
+        help_text="Body for POST /api/v1/jobs; add `name` and `tenant`.",
     )
-    author = serializers.SerializerMethodField(help_text="null where `tenant` is.")
+    author = serializers.SerializerMethodField(
+        help_text="User who saved it; null if `tenant` is null."
+    )
     changed_at = serializers.DateTimeField()
 
     def get_tenant(self, template: JobTemplate) -> str | None:

@@ -14,9 +14,9 @@ from tenants.permissions import access_of
 from tenants.selectors import subtree_ids
 
 WHOSE = {
-    "tenant": "Name of a tenant; with all below it.",
-    "gpu_type": "GPU type; all if absent.",
-    "cluster": "Name of a cluster; all together if absent.",
+    "tenant": "Name of a tenant; includes all tenants below it.",
+    "gpu_type": "GPU type; default: all.",
+    "cluster": "Name of a cluster; default: all together.",
 }
 
 

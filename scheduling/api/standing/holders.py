@@ -18,9 +18,9 @@ from tenants.api.schema import Shape
 Word = TypeVar("Word", bound=StrEnum)
 
 QUERY = {
-    "by": "What a row is of: tenant (if absent), user or job.",
-    "sort": "What comes first: the most that is held (if absent), asked or share, or the name.",
-    "limit": "How many rows at most, from 1 to 500; 50 if absent.",
+    "by": "What each row shows: tenant (default), user or job.",
+    "sort": "Sort by: held (default), asked or share, the most first, or name.",
+    "limit": "Most rows, from 1 to 500; default 50.",
     **WHOSE,
 }
 

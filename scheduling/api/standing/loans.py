@@ -15,8 +15,8 @@ from tenants.api.schema import Shape
 from tenants.names import tenant_names
 
 QUERY = {
-    "tenant": "Name of a tenant that borrows or lends.",
-    "gpu_type": "GPU type; all if absent.",
+    "tenant": "Name of a tenant, as borrower or lender.",
+    "gpu_type": "GPU type; default: all.",
 }
 
 

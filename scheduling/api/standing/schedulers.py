@@ -16,7 +16,7 @@ from tenants.api.filters import asked_for
 from tenants.api.schema import Shape
 from tenants.errors import NotAllowed
 
-QUERY = {"cluster": "Name of a cluster; all active ones if absent."}
+QUERY = {"cluster": "Name of a cluster; default: all active clusters."}
 
 
 class FailureOutput(serializers.Serializer[Any]):
@@ -90,7 +90,9 @@ class SchedulersView(View):
 
     def get(self, request: Request) -> Response:
         if not self.actor.is_operator:
-            raise NotAllowed("Schedulers work for all tenants together; only operators read this.")
+            raise NotAllowed(
+                "Schedulers work for all tenants together; only operators may read this."
+            )
         name = request.query_params.get("cluster", "")
         chosen = [asked_for("cluster", name, cluster_names())] if name else Cluster.objects.all()
         body = {"items": scheduler_states(list(chosen), timezone.now())}
