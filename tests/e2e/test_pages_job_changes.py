@@ -112,7 +112,7 @@ def test_a_wrong_change_opens_the_dialog_again(as_user, field, value, message):
 def test_a_job_that_started_meanwhile_cannot_be_changed(as_user):
     answer = as_user("erin").post(f"{job_url('prepare')}change/", {"change-priority": "1"})
     assert answer.status_code == 422
-    assert "only a job that waits can be held, released or changed" in plain(answer)
+    assert "only a waiting job can be held, released or changed" in plain(answer)
     assert 'data-dialog="hold"' not in as_user("erin").get(job_url("prepare")).content.decode()
     Job.objects.filter(name="prepare").update(state="RUNNING")
     answer = as_user("erin").post(f"{job_url('prepare')}change/", {"change-priority": "1"})
@@ -337,7 +337,7 @@ def test_what_waits_of_an_array_is_held_and_released(as_user):
     assert offered(answer) == ["release"]
     held = Job.objects.filter(held=True, array_id=story.ARRAY)
     assert sorted(held.values_list("array_index", flat=True)) == [1, 2, 3]
-    assert "are on hold already" in plain(client.post(hold, follow=True))
+    assert "are already on hold" in plain(client.post(hold, follow=True))
     assert "The held jobs of sweep are released." in plain(client.post(release, follow=True))
     assert not held.exists()
     assert "is on hold" in plain(client.post(release, follow=True))

@@ -90,8 +90,8 @@ def test_what_somebody_else_set_meanwhile_stays(as_user):
         [
             ({"max_priority": "1_000"}, "max_priority", "Write the number in the digits 0 to 9"),
             ({"max_priority": "9" * 12}, "max_priority", "Must be from"),
-            ({"denied_env": "A*B"}, "denied_env", "each at most with a * at its end"),
-            ({"denied_labels": "x" * 401}, "denied_labels", "each at most with a * at its end"),
+            ({"denied_env": "A*B"}, "denied_env", "a * is allowed only at the end"),
+            ({"denied_labels": "x" * 401}, "denied_labels", "a * is allowed only at the end"),
             ({"service_accounts": "*", "any_service_account": ""}, None, None),
             (
                 {"service_accounts": "train"},

@@ -134,12 +134,12 @@ def test_views_are_kept_replaced_and_removed(as_user):
     assert "too long" in keep("long", f"q={'x' * 1000}").content.decode()
     for i in range(MOST_VIEWS - 1):
         keep(f"view {i}", "")
-    assert f"You keep {MOST_VIEWS} views already" in keep("one more", "").content.decode()
+    assert f"You already have {MOST_VIEWS} views" in keep("one more", "").content.decode()
     assert "My jobs</a>" not in as_user("vera").get("/jobs/").content.decode()
     vik = as_user("vik")
     vik.post("/jobs/views/remove/", {"name": "My jobs"})
     answer = vik.post("/jobs/views/remove/", {"name": "My jobs"}, follow=True)
-    assert "You keep no view “My jobs”." in answer.content.decode()
+    assert "You have no view “My jobs”." in answer.content.decode()
 
 
 def chosen(client, act, jobs, **more):
@@ -156,7 +156,7 @@ def test_an_act_is_shown_first_and_then_done_where_it_can_be(as_user):
     text = answer.content.decode()
     assert "<h1>Hold 3 jobs?</h1>" in text
     assert "1 stays as it is" in text
-    assert "only a job that waits can be held" in text
+    assert "only a waiting job can be held" in text
     assert JobEvent.objects.count() == before
     assert not Job.objects.filter(pk__in=[job.pk for job in waiting], held=True).exists()
     done = chosen(client, "hold", [*waiting, running], confirmed="1")

@@ -148,7 +148,7 @@ def test_changes_are_listed_with_who_why_and_what_and_reverted(ops):
     assert "reverts the change of operator" in text
     assert "reverted by operator" in text
     assert url not in done.content.decode()
-    assert "The tenant already has its values from before this change." in plain(ops.get(url))
+    assert "The policy already has its values from before this change." in plain(ops.get(url))
     live = ops.get(CHANGES, headers={"HX-Request": "true"})
     assert "<h1>" not in live.content.decode()
     assert later.reverted_by.count() == 0
@@ -162,7 +162,7 @@ def test_a_revert_that_others_were_faster_than_is_refused(ops):
     change({"blame_s": 60, "max_attempts": 2})
     answer = ops.post(url, {**hidden(page), "reason": "Back"})
     assert answer.status_code == 422
-    assert "Somebody changed this policy meanwhile." in plain(answer)
+    assert "Somebody has changed this policy in the meantime." in plain(answer)
     assert 'value="Back"' in answer.content.decode()
     assert "The form is damaged." in plain(ops.post(url, {"version": "x"}))
     long = ops.post(url, {"version": "2", "reason": "x" * 2001})

@@ -112,7 +112,7 @@ def test_what_would_start_instead_of_a_job_that_waits_can_be_done(now, as_user):
     form = client.get(again.replace("&amp;", "&")).content.decode()
     assert '<option value="L40S" selected>' in form
     odd = client.get(f"/jobs/new/?like={job.pk}&gpu_type=B200").content.decode()
-    assert "GPU type B200 no longer exists. Choose another." in odd
+    assert "GPU type B200 does not exist. Choose another." in odd
     outlook = as_user("vik").get(f"/jobs/{job.pk}/outlook/")
     assert outlook.status_code == 404
 

@@ -395,7 +395,7 @@ def test_a_change_is_taken_back_on_a_page(as_user, nightly):
     assert page.redirect_chain == [(url("nightly"), 302)]
     assert queue("nightly").state == "open"
     refused = plain(client.get(path))
-    assert "It cannot be reverted. It is as it was before this change already" in refused
+    assert "It cannot be reverted. The queue already has its values from before" in refused
     assert as_user("erin").get(path).status_code == 404
     assert as_user("piet").get(path).status_code == 404
 
@@ -518,7 +518,7 @@ def test_a_waiting_job_is_moved_on_its_page(as_user, nightly):
     Queue.objects.filter(pk=nightly.pk).update(kinds=[], state="open")
     Job.objects.filter(pk=other.pk).update(state="RUNNING")
     late = client.post(f"/jobs/{other.pk}/change/", typed)
-    assert (late.status_code, "of a job that has started only" in plain(late)) == (422, True)
+    assert (late.status_code, "after a job has started, only" in plain(late)) == (422, True)
     assert Job.objects.get(pk=other.pk).queue == "default"
 
 

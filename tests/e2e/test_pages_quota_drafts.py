@@ -103,7 +103,7 @@ def test_a_tab_does_not_write_again_what_another_one_has_changed(as_user):
     mine = sheet("Mine", vision="100", nlp="90")
     checked = vera.post("/quotas/check/", mine | {"fresh": key("nlp")})
     assert drafted() == {"vision": "110", "nlp": "90"}
-    assert "you wrote 110 here" in note(checked, "vision")
+    assert "You wrote 110 here" in note(checked, "vision")
     saved = vera.post("/quotas/", mine | {"fresh": ""})
     assert (saved.status_code, shown(saved, "vision")) == (422, "110")
     assert guaranteed("vision") == 128

@@ -90,7 +90,7 @@ def test_a_large_change_waits_for_a_second_person(as_user, settings):
     settings.KANT_QUOTA_APPROVAL_GPUS = 10
     vera = as_user("vera")
     answer = vera.post("/quotas/", sheet("Season", vision="100"), follow=True)
-    assert "1 quota will change once somebody else has approved it" in text_of(answer)
+    assert "1 quota will change once somebody else has approved" in text_of(answer)
     assert "100 once somebody approves it" in text_of(answer)
     assert guaranteed("vision") == 128
     page = f"/quotas/orders/{QuotaOrder.objects.get().pk}/"

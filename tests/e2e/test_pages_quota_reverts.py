@@ -86,7 +86,7 @@ def test_a_revert_is_a_change_of_its_own_that_names_what_it_reverts(as_user):
     assert "reverted by vera" in text
     assert url(record) not in answer.content.decode()  # once is enough
     assert url(own) in answer.content.decode()
-    assert ("The tenant already has its values from before this change.") in plain(
+    assert "The quota already has its values from before this change." in plain(
         as_user("vera").get(url(record))
     )
     listed = as_user("vera").get("/api/v1/audit").json()["items"]
@@ -160,9 +160,9 @@ def test_what_is_gone_since_is_named(as_user):
     text = refusal(as_user("vera"), record)
     assert "The quota has been deleted since. operator changed it at" in text
     GpuType.objects.filter(name="H200").update(name="H200-old")
-    assert "GPU type “H200” was deleted since" in refusal(as_user("vera"), record)
+    assert "GPU type “H200” has been deleted since" in refusal(as_user("vera"), record)
     AuditRecord.objects.filter(pk=record.pk).update(tenant=None)
-    assert "Tenant “vision” was deleted since" in refusal(as_user("operator"), record)
+    assert "Tenant “vision” has been deleted since" in refusal(as_user("operator"), record)
     assert as_user("vera").get(url(record)).status_code == 404
 
 

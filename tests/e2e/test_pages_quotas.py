@@ -358,7 +358,7 @@ def test_mode_and_limits_have_their_own_page(as_user):
     illegible = client.post("/quotas/vision/H200/", {**form, "borrow_limit": "lots"})
     assert "Write a number of GPUs" in illegible.content.decode()
     stale = client.post("/quotas/vision/H200/", {**form, "version": "7"})
-    assert "Somebody has changed this quota in the meantime" in stale.content.decode()
+    assert "Somebody changed this quota meanwhile" in stale.content.decode()
     assert quota("vision").borrow_limit_milli is None
     assert client.post("/quotas/vision/H200/", form)["Location"] == "/quotas/"
     assert quota("vision").borrow_limit_milli == 16_000

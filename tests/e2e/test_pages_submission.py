@@ -198,7 +198,7 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
             (
                 {"sets-0-min_count": "1", "gang": ""},
                 "id_sets-0-min_count",
-                "Pods that start one by one have no least number.",
+                "Pods that start one by one have no minimum number.",
             ),
             ({"sets-0-image": "two words"}, "id_sets-0-image", "Not the name of an image"),
             ({"tenant": "search"}, "id_tenant", "Choose one of vision."),
@@ -228,7 +228,7 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
             (
                 {"sets-0-env": "KEY=1", "sets-0-env_from_secrets": "KEY=wandb/key"},
                 "id_sets-0-env_from_secrets",
-                "KEY: `env` sets KEY too.",
+                "KEY: `env` also sets KEY.",
             ),
             (
                 {"sets-0-device_claims": "gpu"},
@@ -450,7 +450,7 @@ def test_a_pod_set_that_equals_the_defaults_is_one_too(as_user):
     second = {f"sets-1-{name}": value for name, value in plain.items()}
     second["sets-1-volumes-TOTAL_FORMS"] = second["sets-1-volumes-INITIAL_FORMS"] = "0"
     answer = as_user("erin").post("/jobs/new/", {**FORM, **second, "sets-TOTAL_FORMS": "2"})
-    assert "Another pod set of this job is called" in answer.content.decode()
+    assert "Another pod set of this job has the name" in answer.content.decode()
 
 
 def test_a_name_is_all_that_the_form_needs(as_user):

@@ -142,7 +142,7 @@ def test_what_is_kept_unseen_is_named(as_user):
     job = Job.objects.get(name="mixed")
     page = like(client, job)
     assert note(page) == (
-        f"Filled in from mixed . {NOTE} labels, all gpu_types but the first, preferred_level, "
+        f"Filled in from mixed . {NOTE} labels, gpu_types but the first, preferred_level, "
         "tolerations, node_affinity, env (BAD). YAML and JSON show all."
     )
     sent = Sent(page).fields
@@ -221,7 +221,7 @@ def test_places_and_gpu_types_that_are_gone_are_told(as_user):
     job = Job.objects.get(name="bert")
     job.pod_sets.update(gpu_models=["V100"])
     page = unescape(like(client, job))
-    assert re.search(r'id="id_sets-0-gpu_type-error">.*GPU type V100 no longer exists', page)
+    assert re.search(r'id="id_sets-0-gpu_type-error">.*GPU type V100 does not exist', page)
     other = Cluster.objects.create(name="other", access={})
     Job.objects.filter(pk=job.pk).update(cluster=other)
     GpuType.objects.create(name="V100")

@@ -88,7 +88,7 @@ def test_what_the_form_cannot_show_is_kept_and_said(as_user):
     answer = client.post(TEXT, typed(RICH, **{"as": "form"}))
     page = answer.content.decode()
     assert note(page) == (
-        f"{NOTE} labels, all gpu_types but the first, tolerations, env (BAD), annotations. YAML "
+        f"{NOTE} labels, gpu_types but the first, tolerations, env (BAD), annotations. YAML "
         "and JSON show all."
     )
     form = Sent(page).fields
@@ -204,7 +204,7 @@ HEAD = "name: wrong\ntenant: vision\n"
             for m, n in zip("bcdefgh", "cdefghi", strict=True)), "its aliases make it more than"),
         ("a: &a [*a]\n", "an alias leads back"),
         ("[" * 5000, "nested too deeply"),
-        ("x" * (MOST_OF_A_TEXT + 1), "Give at most 131,072 characters."),
+        ("x" * (MOST_OF_A_TEXT + 1), "Use at most 131,072 characters."),
     ]),
 )  # fmt: skip
 def test_each_fault_of_a_text_has_its_line_and_field(as_user, text, told):
@@ -252,7 +252,7 @@ def test_a_place_that_is_not_there_is_told_in_the_form(as_user):
     shown = client.post(TEXT, typed(text, **{"as": "form"})).content.decode()
     page = unescape(shown)
     assert "You may not submit to search. Choose another tenant." in page
-    assert "There is no GPU type X1" in page
+    assert "GPU type X1 does not exist" in page
     assert f"{NOTE} cluster." in note(page)
     answer = client.post("/jobs/new/", {**Sent(shown).fields, "tenant": "vision"})
     assert answer.status_code == 422

@@ -26,7 +26,7 @@ def test_limits_are_set_from_above_and_shown(as_user):
     assert "Limits on its jobs Change None." in plain(ops.get("/tenants/vision/"))
     typed = {**NONE, "max_running": "12", "max_priority": "-5", "reason": "Season"}
     page = ops.post(URL, {**hidden(ops), **typed}, follow=True)
-    assert "The limits of vision are set." in plain(page)
+    assert "The limits of vision are saved." in plain(page)
     assert "Run at once 12 Wait at once no limit Highest priority -5" in plain(page)
     assert AuditRecord.objects.first().reason == "Season"
     below = Tenant.objects.filter(parent__name="vision").first()
@@ -79,7 +79,7 @@ def test_operators_set_the_namespace_and_all_below_see_it(as_user):
     assert "Empty: that of research" in plain(ops.get(URL))
     typed = {**NONE, "namespace": "vision-jobs", "reason": "Not trusted"}
     page = ops.post(URL, {**hidden(ops), **typed}, follow=True)
-    assert "The limits and the namespace of vision are set." in plain(page)
+    assert "The limits and the namespace of vision are saved." in plain(page)
     record = AuditRecord.objects.first()
     assert (record.after["namespace"], record.reason) == ("vision-jobs", "Not trusted")
     page = plain(as_user("erin").get(own))
@@ -122,7 +122,7 @@ def test_operators_set_the_minimum_run_time_in_minutes_and_all_below_see_it(as_u
     assert "Empty: that of the cluster's policy" in plain(ops.get("/tenants/research/limits/"))
     typed = {**NONE, "min_runtime_min": "90.5", "reason": "Slow to load"}
     page = ops.post(URL, {**hidden(ops), **typed}, follow=True)
-    assert "The limits of vision are set." in plain(page)
+    assert "The limits of vision are saved." in plain(page)
     assert "Minimum run time of its jobs Change 1 h 30 min" in plain(page)
     record = AuditRecord.objects.first()
     assert (record.after["min_runtime_s"], record.reason) == (5430.0, "Slow to load")

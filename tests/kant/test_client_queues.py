@@ -188,7 +188,7 @@ def test_waiting_jobs_are_moved_and_keep_their_submission_time(ada):
     assert (code, "has no queue “nope”" in told) == (2, True)
     Job.objects.filter(name="one").update(state="RUNNING")
     code, _, told = ada("move", "one", "default")
-    assert (code, "of a job that has started only" in told) == (1, True)
+    assert (code, "after a job has started, only" in told) == (1, True)
     ada("queue", "close", "default", *WHY)
     code, _, told = ada("move", "two", "vision/default")
     assert (code, "takes no jobs: it is closed" in told) == (1, True)

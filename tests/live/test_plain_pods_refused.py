@@ -30,7 +30,8 @@ def test_a_pod_asks_for_no_more_priority_than_its_tenant_may(world):
     ((_, reason, text),) = told(world)
     assert reason == "InvalidPod"
     assert text.startswith(
-        "spec.priority or annotation kant.io/priority: Jobs of tenant “team” may"
+        "spec.priority or annotation kant.io/priority: The highest priority of jobs of "
+        "tenant “team” is"
     )
     allowed = make(world, "modest", notes={"kant.io/priority": "3"})
     world.drive(lambda: state_of(allowed) == S.RUNNING)

@@ -111,7 +111,7 @@ def test_an_elastic_gang_is_told_before_it_shrinks_and_grows_again(world):
     assert {"CheckpointNotice", "Checkpointed"} <= reasons
     world.resize(job, 3)
     world.drive(lambda: runs(world, job, 0, 1, 2))
-    with pytest.raises(Conflict, match="can be made smaller only"):
+    with pytest.raises(Conflict, match="can only be lowered"):
         world.resize(job, 4, min_count=3)
     world.resize(job, 1, min_count=1)
     world.drive(lambda: runs(world, job, 0))

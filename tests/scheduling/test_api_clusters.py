@@ -267,7 +267,7 @@ def test_what_a_change_of_a_policy_set_is_taken_back_and_nothing_else(ops):
     again = revert(ops, first, 4)
     assert (again.status_code, again.json()["code"]) == (409, "conflict")
     assert (
-        "The tenant already has its values from before this change. ops changed it"
+        "The policy already has its values from before this change. ops changed it"
     ) in again.json()["detail"]
     assert revert(ops, newest, 4).json()["policy"]["queueing"] == "backfill"
 

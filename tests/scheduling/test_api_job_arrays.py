@@ -170,13 +170,13 @@ def test_hold_and_release_what_waits_of_an_array(
         (3, "eve"): 1,
         (4, "eve"): 1,
     }
-    assert detail(eve.post(hold)) == "All 3 waiting jobs of this array are on hold already."
+    assert detail(eve.post(hold)) == "All 3 waiting jobs of this array are already on hold."
     assert eve.post(release).status_code == 200
     assert not Job.objects.filter(held=True).exists()
     assert JobEvent.objects.filter(kind="RELEASED").count() == 3
     Job.objects.update(state="RUNNING")
     for answer in (eve.post(hold), eve.post(release)):
-        assert detail(answer).startswith("No job of this array waits;")
+        assert detail(answer).startswith("No job of this array is waiting;")
 
 
 def test_change_what_waits_of_an_array(eve, org, rings, django_capture_on_commit_callbacks):
@@ -198,7 +198,7 @@ def test_change_what_waits_of_an_array(eve, org, rings, django_capture_on_commit
     assert event.message == f"priority → 7; declared_s → 60; after → {other}"
     Job.objects.update(state="CANCELLED")
     answer = eve.patch(url, {"priority": 1}, format="json")
-    assert detail(answer).startswith("No job of this array waits;")
+    assert detail(answer).startswith("No job of this array is waiting;")
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_arrays_of_one_call_are_bounded_together(eve, monkeypatch):
     assert [a["status"] for a in answers] == [201, 422, 201, 422]
     told = answers[1]["problem"]
     assert told["errors"][0]["pointer"] == "/array"
-    assert "at most 5 jobs, arrays included; the documents before leave 2" in told["detail"]
+    assert "at most 5 jobs, jobs of arrays included; 2 are left" in told["detail"]
     assert Job.objects.count() == 5
 
 
@@ -101,9 +101,9 @@ def test_limits_count_those_of_the_same_batch(eve):
     narrow, shut = HELLO | {"queue": "narrow"}, HELLO | {"queue": "shut"}
     answers = post(eve, narrow, narrow, shut, HELLO, HELLO, HELLO).json()["answers"]
     assert [a["status"] for a in answers] == [201, 409, 409, 201, 201, 409]
-    assert "has 1 waiting jobs and may have 1" in answers[1]["problem"]["detail"]
+    assert "has 1 waiting jobs of at most 1" in answers[1]["problem"]["detail"]
     assert "takes no jobs: it is closed" in answers[2]["problem"]["detail"]
-    assert "“vision” has 3 waiting jobs and may have 3" in answers[5]["problem"]["detail"]
+    assert "“vision” has 3 waiting jobs of at most 3" in answers[5]["problem"]["detail"]
     assert Job.objects.count() == 3
 
 

@@ -61,7 +61,7 @@ def test_who_releases_a_job_that_its_pod_holds_is_told_so(eve):
     answer = eve.post(f"{URL}/{job_id}/release")
     assert answer.status_code == 409
     assert answer.json()["detail"] == (
-        "Nobody holds the job itself. Its pod has the scheduling gate x/y."
+        "The job itself is not on hold. Its pod has the scheduling gate x/y."
     )
 
 
@@ -140,7 +140,7 @@ def test_who_made_a_plain_pod_restarts_it(eve):
     Job.objects.update(pod_namespace="default", pod_name="own")
     answer = patch(eve, job_id, max_restarts=3)
     assert pointers(answer) == ["/max_restarts"]
-    assert "made by somebody else" in answer.json()["errors"][0]["detail"]
+    assert "Kant did not create its pods" in answer.json()["errors"][0]["detail"]
     assert Job.objects.get().max_restarts == 0
 
 

@@ -15,7 +15,7 @@ def test_waiting_jobs_are_limited_for_a_tenant_and_all_below_it(eve, org):
     for more in (HELLO, {**HELLO, "array": {"count": 2}}):
         refused = eve.post(URL, more, format="json")
         assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
-        assert "“ml” has 3 waiting jobs and may have 3" in refused.json()["detail"]
+        assert "“ml” has 3 waiting jobs of at most 3" in refused.json()["detail"]
     law = {**HELLO, "tenant": "law"}
     assert org.client("lex").post(URL, law, format="json").status_code == 201
     Job.objects.filter(array_index=0).update(state="RUNNING")

@@ -103,10 +103,10 @@ def test_pod_sets_are_resized_by_their_names(eve):
         ({"name": "router", "count": 2}, "name", "no such pod set; it has worker."),
         ({"name": "worker", "count": 0}, "count", "Must be from 1 to 100000."),
         ({"name": "worker", "count": None}, "count", ""),
-        ({"name": "worker"}, "count", "Say how many pods"),
+        ({"name": "worker"}, "count", "Give the new number of pods"),
         ({"count": 2}, "name", ""),
         ({"name": "worker", "count": 2, "gpus": 8}, "gpus", "Unknown field"),
-        ({"name": "worker", "count": 4, "min_count": 2}, "min_count", "no least number"),
+        ({"name": "worker", "count": 4, "min_count": 2}, "min_count", "no minimum number"),
     ],
 )
 def test_what_is_wrong_is_named(eve, item, pointer, text):
@@ -140,7 +140,7 @@ def test_slices_stay_whole_and_a_gang_keeps_its_least(eve):
     assert "slice_size (2)" in odd.json()["errors"][0]["detail"]
     few = resize(eve, job_id, 2)
     assert few.json()["errors"][0]["detail"] == (
-        "Must be at least min_count (4). Give a smaller one of that too."
+        "Must be at least min_count (4). Lower min_count, too."
     )
     both = resize(eve, job_id, 2, min_count=2)
     assert (both.status_code, both.json()["pod_sets"][0]["min_count"]) == (200, 2)
@@ -185,7 +185,10 @@ def test_plain_pods_arrays_and_jobs_that_are_over_are_refused(eve):
     job_id = submit(eve)
     Job.objects.update(pod_name="p", pod_namespace="n")
     plain = resize(eve, job_id, 2)
-    assert (plain.status_code, "made by somebody else" in plain.json()["detail"]) == (409, True)
+    assert (plain.status_code, "Kant did not create its pods" in plain.json()["detail"]) == (
+        409,
+        True,
+    )
     Job.objects.update(pod_name="", state="SUCCEEDED")
     assert resize(eve, job_id, 2).status_code == 409
     body = {**HELLO, "array": {"count": 2}}

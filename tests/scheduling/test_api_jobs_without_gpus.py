@@ -77,7 +77,7 @@ def test_without_a_node_for_it_a_job_without_gpus_is_refused(eve):
             without_gpus(cpu_milli=64_001),
             "/pod_sets/1/cpu_milli",
             "A pod asks for 64001 milli-CPU; the largest node without GPUs of cluster “demo” has "
-            "64000. Ask for at most so much per pod.",
+            "64000. Ask for at most that per pod.",
         ),
         (
             {"cpu_milli": 1, "memory_mib": 512_001},

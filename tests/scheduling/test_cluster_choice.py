@@ -141,12 +141,12 @@ def test_a_cluster_in_maintenance_takes_only_jobs_that_name_it(two):
     assert submit(two, cluster="any")["cluster"] == "far"
     assert submit(two, cluster="demo")["cluster"] == "demo"
     error = submit(two, 422, replicas=4)  # far is too small
-    assert "demo: Cluster “demo” takes only jobs that name it." in error["detail"]
+    assert "demo: Cluster “demo” accepts only jobs that name it." in error["detail"]
     Cluster.objects.filter(name="far").update(is_active=False)
     error = submit(two, 422)
     assert error["errors"][0] == {
         "pointer": "/cluster",
-        "detail": "Cluster “demo” takes only jobs that name it.",
+        "detail": "Cluster “demo” accepts only jobs that name it.",
     }
     assert submit(two, cluster="demo")["cluster"] == "demo"
 
@@ -220,7 +220,7 @@ def test_any_is_no_name_for_a_cluster(two):
     body = {"name": "any", "access": {"in_cluster": True}}
     answer = two.client("ops").post("/api/v1/clusters", body, format="json")
     assert answer.status_code == 422
-    assert "whichever cluster starts a job first" in str(answer.json())
+    assert "the cluster that starts a job first" in str(answer.json())
 
 
 def test_labels_of_a_cluster_are_set_by_operators(two):

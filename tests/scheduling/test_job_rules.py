@@ -86,7 +86,7 @@ def test_what_is_denied_by_default(eve, change, pointer):
             assert answer.status_code == 422, answer.json()
             [error] = answer.json()["errors"]
             assert error["pointer"] == prefix + pointer
-            assert "have an operator" in error["detail"]
+            assert "ask an operator" in error["detail"]
             assert "job_rules of the cluster" in error["detail"]
     assert not Job.objects.exists()
 

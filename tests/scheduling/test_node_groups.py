@@ -47,7 +47,7 @@ def submit(org, **said):
         ({"a": {**POOL, "max_nodes": True}}, "/a/max_nodes", "whole number"),
         ({"a": {"gpus": 1, "gpu_type": "T4", "max_nodes": 1}}, "/a/cpu_milli", "whole number"),
         ({"a": {**POOL, "gpu_type": "X9"}}, "/a/gpu_type", "no GPU type “X9”. There are: A100"),
-        ({"a": {**POOL, "gpus": 0}}, "/a/gpus", "Say how many GPUs"),
+        ({"a": {**POOL, "gpus": 0}}, "/a/gpus", "Give the number of GPUs"),
         ({"a": {**POOL, "gpu_type": 7}}, "/a/gpu_type", "Must be the name"),
         ({"a": {**POOL, "labels": {"b": 1}}}, "/a/labels", "Must be an object of texts"),
         ({"a": {**POOL, "labels": {"-": "1"}}}, "/a/labels/-", "Not the name of a Kubernetes"),

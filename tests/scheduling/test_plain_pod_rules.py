@@ -58,7 +58,7 @@ def test_a_pod_that_names_what_is_denied_is_told_field_rule_and_remedy(pod, rule
     assert reason == "DeniedByJobRules"
     assert text.startswith(f"{place}: ")
     assert rule in text
-    assert "have an operator" in text
+    assert "ask an operator" in text
     assert text.endswith("in job_rules of the cluster.")
 
 

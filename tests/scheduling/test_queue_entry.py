@@ -155,7 +155,7 @@ def test_a_queue_that_was_closed_or_deleted_meanwhile_takes_nothing(org, night):
     with transaction.atomic(), pytest.raises(Conflict, match="closed"):
         entry.take_in(old, 1)
     night.delete()
-    with transaction.atomic(), pytest.raises(Conflict, match="deleted just now"):
+    with transaction.atomic(), pytest.raises(Conflict, match="has just been deleted"):
         entry.take_in(old, 1)
 
 

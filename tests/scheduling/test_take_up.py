@@ -143,7 +143,7 @@ def test_limits_of_waiting_jobs_count_those_of_the_same_pass(org, limited):
     offers, _ = offered(org, *(plain(n) for n in range(5)), plain("law", "law"))
     assert refused(offers) == {f"p-{n}": "TooManyWaiting" for n in (2, 3, 4)}
     [cause] = {o.refused[o.pods[0].uid].text for o in offers if o.refused}
-    assert f"has {waiting + 2} waiting jobs and may have {waiting + 2}; 1 more" in cause
+    assert f"has {waiting + 2} waiting jobs of at most {waiting + 2}; 1 more" in cause
     assert Job.objects.filter(tenant=org.tenants["law"]).count() == 1
 
 

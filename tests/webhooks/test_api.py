@@ -96,7 +96,7 @@ def test_who_may_see_and_change_one(org):
         ("url", "https://10.0.0.1/", "not a public address"),
         ("url", "http://example.com/", "https://"),
         ("url", "nothing", "https://"),
-        ("events", [], "Choose some of"),
+        ("events", [], "Choose from"),
         ("events", ["job.startled"], "job.started"),
         ("events", ["gfr.high"], "deployment"),
         ("events", "job.failed", ""),

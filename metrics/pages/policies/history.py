@@ -44,8 +44,8 @@ from tenants.web.pages import actor_of, live_or_whole
 
 PER_PAGE = 25
 STALE = (
-    "Somebody changed this policy meanwhile. What taking the change back would do now stands "
-    "below; nothing was changed."
+    "Somebody has changed this policy in the meantime. See below what reverting would do now; "
+    "nothing was changed."
 )
 
 
@@ -153,7 +153,7 @@ def policy_revert_preview(
     except DomainError as error:
         return refusal_of(request, error)
     found = previewed(actor_of(request), cluster, then)
-    context = {"title": "What taking it back would do from now on", "effects": found}
+    context = {"title": "What reverting it would do from now on", "effects": found}
     return render(request, "parts/effects.html", context)
 
 

@@ -97,7 +97,7 @@ def warn_of_gpu_types(sets: Any) -> None:
     for form in sets:
         gpu_type = form.initial.get("gpu_type", "")
         if not is_offered(form, "gpu_type", gpu_type):
-            form.warn("gpu_type", f"GPU type {gpu_type} no longer exists. Choose another.")
+            form.warn("gpu_type", f"GPU type {gpu_type} does not exist. Choose another.")
 
 
 def is_offered(form: Fields, name: str, value: str) -> bool:

@@ -85,7 +85,7 @@ def left_out(rest: Mapping[str, Any]) -> list[str]:
     for one in rest.get("pod_sets", ()):
         for name, value in one.items():
             if name == "gpu_types":
-                names.append("all gpu_types but the first")
+                names.append("gpu_types but the first")
             elif name in IN_PART:
                 names.append(f"{name} ({', '.join(value)})")
             elif name != "command":  # the form shows it quoted for a shell

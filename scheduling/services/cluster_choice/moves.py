@@ -213,7 +213,7 @@ def _look(job: Job, asked: dict[int, "_AskedCluster"], now: datetime) -> bool:
 
 
 def _inactive(job: Job) -> ClusterOutlook:
-    return ClusterOutlook(job.cluster.name, silent="not active any more")
+    return ClusterOutlook(job.cluster.name, silent="no longer active")
 
 
 class _Question:
@@ -254,7 +254,7 @@ class _AskedCluster:
             return self._outlook(question, silent=str(error))
         record = state.jobs.get(question.id)
         if record is None:
-            return self._outlook(question, why="it has not been taken up yet")
+            return self._outlook(question, why="its scheduler has not read it yet")
         if record.started_at is not None:
             return self._outlook(question, starts_now=True)
         verdict, told = record.verdict, told_start(job, self._now)

@@ -84,7 +84,8 @@ def delete_cluster(actor: User, cluster: Cluster, *, source: str, dry_run: bool 
         open_jobs = jobs.filter(state__in=list(OPEN)).count()
         if open_jobs:
             raise Conflict(
-                f"“{cluster.name}” has {open_jobs} jobs that are not over. Cancel them or wait."
+                f"“{cluster.name}” has {open_jobs} jobs that are not over. Cancel them, or wait "
+                "until they end."
             )
         if jobs.exists():
             raise Conflict(
@@ -114,7 +115,9 @@ def _check(cluster: Cluster) -> None:
         *node_groups.class_faults(cluster.provisioning_class, cluster.node_groups),
     ]
     if cluster.name == ANY_CLUSTER:
-        detail = f"“{ANY_CLUSTER}” stands for whichever cluster starts a job first. Choose another."
+        detail = (
+            f"“{ANY_CLUSTER}” stands for the cluster that starts a job first. Choose another name."
+        )
         faults.append(FieldError(("name",), detail))
     if theirs := Tenant.objects.filter(namespace=cluster.namespace).first():
         detail = f"It is the namespace of tenant “{theirs.name}”. Choose another one."
@@ -166,7 +169,7 @@ def _access_faults(access: Any) -> list[FieldError]:
 def _label_faults(labels: Any) -> list[FieldError]:
     """Return the faults of a cluster's labels, which follow the rules of node labels."""
     if not isinstance(labels, dict) or not all(isinstance(v, str) for v in labels.values()):
-        return [FieldError(("labels",), "Must be an object of texts by label.")]
+        return [FieldError(("labels",), "Must be an object: {label: text}.")]
     found = Faults()
     check_labels(labels, ("labels",), found)
     return found.found
@@ -174,4 +177,4 @@ def _label_faults(labels: Any) -> list[FieldError]:
 
 def _operators_only(actor: User) -> None:
     if not actor.is_operator:
-        raise NotAllowed("Only operators change clusters.")
+        raise NotAllowed("Only operators can change clusters.")

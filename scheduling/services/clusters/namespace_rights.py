@@ -25,16 +25,17 @@ def refusal(cluster: Cluster, tree: Tree, namespace: str, tenant: Tenant) -> str
         if owner in tree.above(tenant.pk):
             return ""
         return (
-            f"Namespace {namespace} is that of tenant “{owner.name}”: its pods may use this tenant "
-            f"and those below it, not “{tenant.name}”. Set the label kant.io/tenant to one of them."
+            f"Namespace {namespace} belongs to tenant “{owner.name}”: its pods may use that "
+            f"tenant and those below it, not “{tenant.name}”. Set the label kant.io/tenant to "
+            "one of them."
         )
     allowed = cluster.namespace_tenants.get(namespace, cluster.namespace_tenants.get(ALL, []))
     if ALL in allowed or tenant.name in allowed:
         return ""
     now = f"may use {', '.join(allowed)}" if allowed else "may use no tenant"
     return (
-        f"Pods of namespace {namespace} {now}, not “{tenant.name}”. An operator allows it by "
-        f"{FIELD} of cluster {cluster.name}, or makes it the namespace of the tenant."
+        f"Pods of namespace {namespace} {now}, not “{tenant.name}”. An operator can allow it in "
+        f"{FIELD} of cluster {cluster.name}, or make it the namespace of the tenant."
     )
 
 
@@ -64,5 +65,5 @@ def faults(document: Any) -> Iterable[FieldError]:
             detail = f"Must be a list of names of tenants, or of “{ALL}” for all of them."
             yield FieldError((FIELD, namespace), detail)
         elif unknown := sorted(set(names) - known - {ALL}):
-            detail = f"There is no tenant “{unknown[0]}”. Make it first, or leave it out."
+            detail = f"There is no tenant “{unknown[0]}”. Create it first, or leave it out."
             yield FieldError((FIELD, namespace), detail)

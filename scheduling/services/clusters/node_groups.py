@@ -59,7 +59,7 @@ def class_faults(name: str, document: Any) -> Iterator[FieldError]:
         )
         yield FieldError((CLASS_FIELD,), detail)
     elif name and not document:
-        detail = f"Say by {FIELD} what the autoscaler may add, or leave this empty."
+        detail = f"Set in {FIELD} what the autoscaler may add, or leave this empty."
         yield FieldError((CLASS_FIELD,), detail)
 
 
@@ -74,7 +74,7 @@ def _group(group: Mapping[str, Any], models: set[str], at: Path, found: Faults) 
     if not isinstance(model, str):
         found.add((*at, "gpu_type"), "Must be the name of a GPU type.")
     elif model and not group.get("gpus"):
-        found.add((*at, "gpus"), "Say how many GPUs of the type a node has, or leave gpu_type out.")
+        found.add((*at, "gpus"), "Give the number of GPUs of a node, or leave gpu_type out.")
     elif group.get("gpus") and model not in models:
         known = ", ".join(sorted(models)) or "none"
         found.add((*at, "gpu_type"), f"There is no GPU type “{model}”. There are: {known}.")
@@ -82,7 +82,7 @@ def _group(group: Mapping[str, Any], models: set[str], at: Path, found: Faults) 
     if isinstance(labels, dict) and all(isinstance(value, str) for value in labels.values()):
         check_labels(labels, (*at, "labels"), found)
     else:
-        found.add((*at, "labels"), "Must be an object of texts by label.")
+        found.add((*at, "labels"), "Must be an object: {label: text}.")
     _taints(group.get("taints", []), (*at, "taints"), found)
     _extended(group.get("extended", {}), (*at, "extended"), found)
 
@@ -97,20 +97,20 @@ def _taints(taints: Any, at: Path, found: Faults) -> None:
         if not texts_only or not taint.keys() <= {"key", "value", "effect"}:
             found.add(here, 'Must be an object of texts: {"key": …, "value": …, "effect": …}.')
             continue
-        found.unless(is_label_key(taint.get("key", "")), (*here, "key"), "Not the key of a taint.")
+        found.unless(is_label_key(taint.get("key", "")), (*here, "key"), "Not a valid taint key.")
         good = taint.get("effect", "") in EFFECTS
         found.unless(good, (*here, "effect"), texts.one_of(", ".join(EFFECTS)))
 
 
 def _extended(extended: Any, at: Path, found: Faults) -> None:
     if not isinstance(extended, dict):
-        found.add(at, "Must be an object of amounts by resource.")
+        found.add(at, "Must be an object: {resource: amount}.")
         return
     for resource, amount in extended.items():
         if resource in OWN and resource != "kant.io/gpu-milli":
-            found.add((*at, resource), f"Say it by {OWN[resource]}.")
+            found.add((*at, resource), f"Use {OWN[resource]} for this.")
         elif not is_label_key(resource):
-            found.add((*at, resource), "Not the name of a resource.")
+            found.add((*at, resource), "Not a valid resource name.")
         elif isinstance(amount, bool) or not isinstance(amount, int | str):
             found.add((*at, resource), "Must be an amount, e.g. 8 or 100Gi.")
         else:
@@ -131,14 +131,16 @@ def _together(document: Mapping[str, Mapping[str, Any]], found: Faults) -> None:
     Otherwise nobody knows how many more may come.
     """
     total = sum(group["max_nodes"] for group in document.values())
-    found.unless(total <= MOST_NODES, (FIELD,), f"At most {MOST_NODES} nodes in all groups.")
+    found.unless(
+        total <= MOST_NODES, (FIELD,), f"At most {MOST_NODES} nodes in all groups together."
+    )
     for one, other in combinations(sorted(document), 2):
         mine, theirs = document[one], document[other]
         alike = all(mine.get(n) == theirs.get(n) for n in ("gpu_type", "gpus"))
         a, b = mine.get("labels", {}), theirs.get("labels", {})
         if alike and not any(a[key] != b[key] for key in a.keys() & b.keys()):
             detail = (
-                f"A node could be of this group and of “{one}”. Give both a label with different "
-                "values."
+                f"A node could belong to this group and to “{one}”. Give both a label with "
+                "different values."
             )
             found.add((FIELD, other, "labels"), detail)

@@ -137,14 +137,16 @@ def subject_of_node(cluster: str, node: str) -> str:
 def time_faults(evict_at: datetime | None, *, drains: bool) -> Iterator[FieldError]:
     """Yield what is wrong with the time at which pods would leave, in an order or its preview."""
     if evict_at is not None and not drains:
-        yield FieldError(("evict_at",), "Only a drain has a time. Leave it out, or drain the node.")
+        yield FieldError(
+            ("evict_at",), "Only a drain has a deadline. Leave this out, or drain the node."
+        )
     if evict_at is not None and evict_at > timezone.now() + LATEST:
         yield FieldError(("evict_at",), "Must be within a year.")
 
 
 def _operators_only(actor: User) -> None:
     if not actor.is_operator:
-        raise NotAllowed("Only operators cordon and drain nodes.")
+        raise NotAllowed("Only operators can cordon and drain nodes.")
 
 
 def _refuse(faults: list[FieldError]) -> None:
@@ -174,8 +176,8 @@ def _refuse_again(
 
 def _nothing_to_lift(node: str) -> Conflict:
     return Conflict(
-        f"Node “{node}” is neither cordoned nor drained by Kant. What others cordon they "
-        "uncordon, e.g. by kubectl."
+        f"Node “{node}” is neither cordoned nor drained by Kant. If somebody cordoned it outside "
+        "Kant, uncordon it there, e.g. with kubectl."
     )
 
 

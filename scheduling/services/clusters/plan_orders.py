@@ -100,7 +100,7 @@ def cancel_plan(actor: User, order: PlanOrder, *, why: Why, dry_run: bool = Fals
         if not _taken(order, PlanOrderState.SCHEDULED):
             order.refresh_from_db()
             word = PlanOrderState(order.state).label.lower()
-            raise Conflict(f"It is {word} and cannot be called off. Read it again.")
+            raise Conflict(f"The order is {word} and cannot be called off. Read it again.")
         told = f"{actor.get_username()} called it off: {why.reason.strip()}"
         _close(order, PlanOrderState.CANCELLED, timezone.now(), told)
         _record(order, actor, "cancelled", why.reason.strip(), why.source)
@@ -144,9 +144,9 @@ def _try(order: PlanOrder, now: datetime) -> bool:
     """Carry an order out if its plan is within what was approved; give up when time is over."""
     over = now >= order.ends_at
     plan: Defragmentation | None = None
-    why = order.outcome or "Nothing could be tried in its time: Kant was away."
+    why = order.outcome or "Kant was not running in its time, so nothing was tried."
     if order.author is None:
-        why, over = f"{order.author_name}, whose order it is, was deleted.", True
+        why, over = f"The author, {order.author_name}, was deleted.", True
     elif not over:
         plan, why = _plan_now(order.author, order)
     with unit_of_work(dry_run=False):
@@ -180,7 +180,7 @@ def _carried_out(order: PlanOrder, plan: Defragmentation, now: datetime) -> str:
     """Have the nodes of a plan emptied. Return why that was refused, "" = it was not."""
     assert order.author is not None
     if not plan.nodes:
-        _close(order, PlanOrderState.DONE, now, "Nothing had to move: the nodes were free.")
+        _close(order, PlanOrderState.DONE, now, "Nothing had to move: the nodes were already free.")
         return ""
     try:
         why = Why(order.reason, SCHEDULE)
@@ -209,7 +209,7 @@ def _follow(order: PlanOrder, now: datetime) -> None:
         if not tasks:
             _close(order, PlanOrderState.DONE, now, order.outcome)
             return
-        told = f"A disruption budget keeps {', '.join(kept)} there." if kept else ""
+        told = f"A disruption budget keeps {', '.join(kept)} in place." if kept else ""
         if told != order.outcome:
             order.outcome = told
             order.save(update_fields=["outcome"])
@@ -218,7 +218,7 @@ def _follow(order: PlanOrder, now: datetime) -> None:
 # --- shared ---------------------------------------------------------------------------------------
 def _operators_only(actor: User) -> None:
     if not actor.is_operator:
-        raise NotAllowed("Only operators plan to move jobs of others.")
+        raise NotAllowed("Only operators can plan to move jobs of others.")
 
 
 def _goal_faults(cluster: Cluster, wish: WholeNodes) -> Iterator[FieldError]:
@@ -236,13 +236,13 @@ def _goal_faults(cluster: Cluster, wish: WholeNodes) -> Iterator[FieldError]:
 def _time_faults(starts_at: datetime, ends_at: datetime | None) -> Iterator[FieldError]:
     now = timezone.now()
     if starts_at <= now:
-        yield FieldError(("starts_at",), "That time has passed; name one to come.")
+        yield FieldError(("starts_at",), "That time has passed. Give a later time.")
     elif starts_at > now + LATEST:
-        yield FieldError(("starts_at",), "Name a time within a year.")
+        yield FieldError(("starts_at",), "Give a time within a year.")
     if ends_at is not None and ends_at <= starts_at:
-        yield FieldError(("ends_at",), "It has to end after it starts.")
+        yield FieldError(("ends_at",), "The end must be after the start.")
     elif ends_at is not None and ends_at > now + LATEST:
-        yield FieldError(("ends_at",), "Name a time within a year.")
+        yield FieldError(("ends_at",), "Give a time within a year.")
 
 
 def _taken(order: PlanOrder, state: PlanOrderState) -> bool:

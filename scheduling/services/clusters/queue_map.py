@@ -38,19 +38,19 @@ def faults(document: Any) -> Iterator[FieldError]:
         at = (FIELD, name)
         namespace, slash, of_namespace = name.rpartition("/")
         if not of_namespace or (slash and not SLUG.fullmatch(namespace)):
-            yield FieldError(at, "Not a name, nor a namespace, a slash and a name.")
+            yield FieldError(at, "Must be a name, or namespace/name.")
         elif len(name) > MOST_OF_A_NAME:
             yield FieldError(at, f"The name is longer than {MOST_OF_A_NAME} characters.")
         elif not isinstance(target, str):
-            yield FieldError(at, "Must be a text: TENANT/QUEUE, or another name of the map.")
+            yield FieldError(at, "Must be TENANT/QUEUE, or another name of the map.")
         elif "/" in target:
             if target not in known:
-                detail = f"There is no queue “{target}”. Make it first, or name another one as "
+                detail = f"There is no queue “{target}”. Create it first, or name another one as "
                 yield FieldError(at, f"{detail}TENANT/QUEUE.")
         elif loop := _loop(document, name):
-            yield FieldError(at, f"It leads back to itself: {' → '.join(loop)}.")
+            yield FieldError(at, f"It points back to itself: {' → '.join(loop)}.")
         elif target not in document:
-            detail = f"“{target}” is no other name of the map, nor TENANT/QUEUE."
+            detail = f"“{target}” is neither TENANT/QUEUE nor another name of the map."
             yield FieldError(at, detail)
 
 

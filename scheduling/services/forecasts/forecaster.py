@@ -38,7 +38,7 @@ MOST_S = 20.0  # of CPU time for a pass over one scope, after which runs ahead s
 HARD_S = 30.0  # after which a pass is killed; one step of the engine can take that long
 SILENT = timedelta(seconds=120)  # a pass over a long queue takes that long
 NEW = timedelta(seconds=3)  # most jobs start sooner and need no forecast
-NO_SHARD = f"{FITS_NO_SHARD} When they do is not foretold."
+NO_SHARD = f"{FITS_NO_SHARD} There is no estimate of when that will be."
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ def hold_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> se
         waiting = _lock_waiting(first)
         free = [job_id for job_id, held in waiting.items() if not held]
         if not free:
-            raise Conflict(f"All {len(waiting)} waiting jobs of this array are on hold already.")
+            raise Conflict(f"All {len(waiting)} waiting jobs of this array are already on hold.")
         _change(actor, free, JobEventKind.HELD, {"held": True})
         return _changed(actor, first)
 
@@ -70,7 +70,7 @@ def change_array(
     if not changes:
         raise nothing_to_change(*COLUMNS)
     if "pod_sets" in changes:
-        text = "The jobs of an array are resized one by one. Name a job of it."
+        text = "Jobs of an array are resized one by one. Name one of its jobs."
         raise Invalid.field("pod_sets", text)
     columns = columns_of(changes)
     check_priority(first, columns)
@@ -120,7 +120,7 @@ def _lock_waiting(first: Job) -> dict[uuid.UUID, bool]:
     waiting = dict(rows.values_list("id", "held"))
     if not waiting:
         raise Conflict(
-            "No job of this array waits; only jobs that wait can be held, released or changed."
+            "No job of this array is waiting; only waiting jobs can be held, released or changed."
         )
     return waiting
 

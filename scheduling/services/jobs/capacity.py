@@ -106,7 +106,7 @@ def _check_without_gpus(installed: Installed, spec: JobSpec, apart: str) -> None
         raise _exceeds(
             spec.path(0, "gpus"),
             f"A job without GPUs runs on nodes without GPUs, and cluster “{cluster.name}” has "
-            "none. Ask for a GPU, or have an operator add such a node.",
+            "none. Ask for a GPU, or ask an operator to add such a node.",
         )
     for name, words in AMOUNT_WORDS.items():
         most, total = has[f"{name}__max"], has[f"{name}__sum"]
@@ -116,7 +116,7 @@ def _check_without_gpus(installed: Installed, spec: JobSpec, apart: str) -> None
                 raise _exceeds(
                     spec.path(index, name),
                     f"A pod asks for {amount} {words}; the largest node without GPUs of cluster "
-                    f"“{cluster.name}” has {most}. Ask for at most so much per pod.",
+                    f"“{cluster.name}” has {most}. Ask for at most that per pod.",
                 )
         at_once = sum(s.least * n for s, n in zip(spec.pod_sets, asked, strict=True))
         if spec.job.gang and at_once > total:
@@ -139,7 +139,8 @@ def _check_one(cluster: Cluster, spec: JobSpec, index: int, choices: Mapping[str
     if pod_set.gpus > most:
         detail = (
             f"A pod asks for {pod_set.gpus} GPUs; the largest such node of cluster "
-            f"“{cluster.name}” has {most}. Ask for at most {most} per pod, and for more pods."
+            f"“{cluster.name}” has {most}. Ask for at most {most} GPUs per pod, and for more "
+            "pods."
         )
         raise _exceeds(spec.path(index, "gpus"), detail)
 

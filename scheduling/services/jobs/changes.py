@@ -153,8 +153,8 @@ def check_dependencies(
         hold_all(cluster_id)  # no job moves to another cluster meanwhile
         if Job.objects.filter(id__in=jobs).exclude(cluster=cluster_id).exists():
             raise Conflict(
-                "Jobs wait for jobs beside them, and not all of these are on one cluster, or one "
-                "went to another just now. Change the jobs one by one."
+                "A job can only wait for jobs on its own cluster. Some of these jobs are on "
+                "different clusters, or one has just moved. Change the jobs one by one."
             )
         # Two changes at once could close a cycle; this makes them take turns.
         cluster = Cluster.objects.select_for_update().get(id=cluster_id)
@@ -219,25 +219,28 @@ def _changed(
 
 def _refuse_change(job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> None:
     if job.pod_name and "max_restarts" in columns:
-        text = "Its pods were made by somebody else, who has to make them again. Leave this out."
+        text = (
+            "Kant did not create its pods, so it cannot change this. Create the pods again, or "
+            "leave this out."
+        )
         raise Invalid.field("max_restarts", text)
     if JobState(job.state) in HOLDING and kind == JobEventKind.CHANGED:
         if columns.keys() <= set(WHILE_IT_RUNS):
             return
         raise Conflict(
-            f"The job is {in_state(job.state)}; of a job that has started only "
-            f"{', '.join(WHILE_IT_RUNS)} and the counts of its pods can be changed."
+            f"The job is {in_state(job.state)}; after a job has started, only "
+            f"{', '.join(WHILE_IT_RUNS)} and the number of its pods can be changed."
         )
     if JobState(job.state) not in WAITING:
         raise Conflict(
-            f"The job is {in_state(job.state)}; only a job that waits can be held, released or "
+            f"The job is {in_state(job.state)}; only a waiting job can be held, released or "
             "changed."
         )
     if kind == JobEventKind.HELD and job.held:
         raise Conflict("The job is already on hold.")
     if kind == JobEventKind.RELEASED and not job.held:
         raise Conflict(
-            f"Nobody holds the job itself. {job.pod_hold}"
+            f"The job itself is not on hold. {job.pod_hold}"
             if job.pod_hold
             else "The job is not on hold."
         )
@@ -249,7 +252,7 @@ def _refuse_past_limit(job: Job, limit: float | None, now: datetime) -> None:
         return
     ran = (now - job.admitted_at).total_seconds()
     if limit <= ran:
-        text = f"The job has run for {ran:.0f} s already; allow more, or cancel it."
+        text = f"The job has already run for {ran:.0f} s. Give a longer limit, or cancel the job."
         raise Invalid.field("run_limit_s", text)
 
 

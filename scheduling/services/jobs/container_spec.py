@@ -22,7 +22,7 @@ def check_containers(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
             faults.unless(
                 name not in names,
                 (*here, "name"),
-                f"Another container of the pod is called {name!r}. Names differ within a pod.",
+                f"Another container of the pod has the name {name!r}. Choose another name.",
             )
             names.add(name)
             check_image(container["image"], (*here, "image"), faults)
@@ -41,6 +41,6 @@ def _check_part(
     faults.unless(
         part <= whole,
         at,
-        f"{part} {unit} are more than the pod asks for, {whole}. Raise `{amount}` of the pod, of "
-        "which its containers have their part.",
+        f"{part} {unit} are more than the {whole} that the pod asks for. Raise `{amount}` of the "
+        "pod; its containers share it.",
     )

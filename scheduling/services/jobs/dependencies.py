@@ -105,11 +105,14 @@ def _fault(cluster: Cluster, name: str, job_id: str, known: AwaitedJobs | None) 
         )
     if known.cluster == SEVERAL:
         return (
-            f"The jobs of {known.what} are on several clusters. Jobs wait for jobs beside them: "
-            "name some of its jobs, or give such arrays a cluster."
+            f"The jobs of {known.what} are on several clusters, and a job can only wait for jobs "
+            "on its own cluster. Name some of its jobs, or submit such arrays with a cluster."
         )
     if known.cluster != cluster.pk:
-        return f"{known.what} is not on cluster “{cluster.name}”. Jobs wait for jobs beside them."
+        return (
+            f"{known.what} is not on cluster “{cluster.name}”. A job can only wait for jobs on "
+            "its own cluster."
+        )
     if name == "after_ok" and known.failed:
         return f"{known.what} is {known.failed} and will not succeed. Use `after`, or leave it out."
     return ""

@@ -32,16 +32,18 @@ def document_of(job: Job, given: Iterable[str] = ()) -> dict[str, Any]:
     """
     rows = list(job.pod_sets.all())
     if wrong := unreadable_request(job, rows):
-        raise Conflict(f"Of job {job.name} in the database {wrong}. An operator has to mend it.")
+        raise Conflict(
+            f"The row of job {job.name} in the database is wrong: {wrong}. An operator must fix it."
+        )
     if job.pod_gang:
         raise Conflict(
-            f"Job {job.name} stands for the pods of gang {job.pod_namespace}/{job.pod_gang}, which "
-            "somebody else made. Make the pods again."
+            f"Job {job.name} stands for the pods of gang {job.pod_namespace}/{job.pod_gang}, "
+            "which Kant did not create. Create the pods again."
         )
     if job.pod_name:
         raise Conflict(
-            f"Job {job.name} stands for pod {job.pod_namespace}/{job.pod_name}, which somebody "
-            "else made. Make the pod again."
+            f"Job {job.name} stands for pod {job.pod_namespace}/{job.pod_name}, which Kant did "
+            "not create. Create the pod again."
         )
     document: dict[str, Any] = {
         "name": job.name,

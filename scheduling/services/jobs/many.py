@@ -54,7 +54,7 @@ def act_on_jobs(
     """
     ids = list(dict.fromkeys(ids))
     if not 1 <= len(ids) <= MOST_AT_ONCE:
-        raise Invalid.field("ids", f"Name 1 to {MOST_AT_ONCE} jobs; these are {len(ids):,}.")
+        raise Invalid.field("ids", f"Name 1 to {MOST_AT_ONCE} jobs; you named {len(ids):,}.")
     if (act == JobAct.CHANGE) != bool(changes):
         text = f"Only {JobAct.CHANGE} takes changes, and it needs some, e.g. a priority."
         raise Invalid.field("changes", text)

@@ -95,7 +95,7 @@ def rule_faults(document: Any) -> Iterator[FieldError]:
     """Yield the faults of a document of rules, below `job_rules`."""
     at: Path = ("job_rules",)
     if not isinstance(document, dict):
-        yield FieldError(at, f"Must be an object of some of {', '.join(_FIELDS)}.")
+        yield FieldError(at, f"Must be an object with any of {', '.join(_FIELDS)}.")
         return
     for name, value in document.items():
         if name not in _FIELDS:
@@ -124,7 +124,10 @@ def _fault_of(name: str, value: Any) -> str:
     return (
         ""
         if good
-        else f"Must be a list of at most {MOST_NAMES} names, each at most with a * at its end."
+        else (
+            f"Must be a list of at most {MOST_NAMES} names; a * is allowed only at the end of a "
+            "name."
+        )
     )
 
 
@@ -157,8 +160,8 @@ def _of_priority(rules: JobRules, priority: int) -> FieldError | None:
         return None
     return FieldError(
         ("priority",),
-        f"{priority} is more than jobs of this cluster may ask for, {rules.max_priority}. Ask for "
-        f"less, or have an operator change max_priority in {WHERE}.",
+        f"{priority} is above the highest priority on this cluster, {rules.max_priority}. Ask "
+        f"for less, or ask an operator to change max_priority in {WHERE}.",
     )
 
 
@@ -193,7 +196,8 @@ def faults_of_pods(
             yield FieldError(
                 here,
                 "A toleration without a key tolerates every taint, also that of cordoned nodes. "
-                f"Name a key, or have an operator allow it: toleration_of_everything in {WHERE}.",
+                "Name a key, or ask an operator to allow it: toleration_of_everything in "
+                f"{WHERE}.",
             )
         elif each.key and _is_among(each.key, rules.denied_tolerations):
             text = f"The toleration of {each.key}"
@@ -204,8 +208,8 @@ def faults_of_pods(
         yield FieldError(
             path("service_account"),
             f"“{account}” is not among those that jobs of this cluster may name "
-            f"({', '.join(allowed) or 'none'}). Choose one, or have an operator add it to "
-            f"service_accounts in {WHERE}.",
+            f"({', '.join(allowed) or 'none'}). Choose one of those, or ask an operator to add "
+            f"it to service_accounts in {WHERE}.",
         )
     for name in named.annotations:
         if _is_among(name, rules.denied_annotations):
@@ -245,8 +249,8 @@ def _faults_of_run(
 def _refused(at: Path, what: str, rule: str) -> FieldError:
     return FieldError(
         at,
-        f"{what} may not be set by jobs of this cluster. Leave it out, or have an operator change "
-        f"{rule} in {WHERE}.",
+        f"{what} may not be set by jobs of this cluster. Leave it out, or ask an operator to "
+        f"change {rule} in {WHERE}.",
     )
 
 

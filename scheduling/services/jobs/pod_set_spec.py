@@ -31,7 +31,7 @@ def check_pod_set(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
         faults.unless(
             name not in item.get("env", {}),
             (*at, "env_from_secrets", name),
-            f"`env` sets {name} too. Set it in one of them.",
+            f"`env` also sets {name}. Set it in only one of them.",
         )
     check_volumes(item, at, faults)
     check_containers(item, at, faults)
@@ -45,12 +45,12 @@ def _check_slices(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
     for name in ("count", "min_count"):
         number = amount(item, name, 1 if name == "count" else size)
         faults.unless(
-            number % size == 0, (*at, "slice_size"), f"Has to divide {name} ({number}) evenly."
+            number % size == 0, (*at, "slice_size"), f"Must divide {name} ({number}) evenly."
         )
     faults.unless(
         bool(item.get("required_level")),
         (*at, "slice_size"),
-        "Name in `required_level` the level that a slice has to stay inside.",
+        "Set `required_level` to the level within which each slice must stay.",
     )
 
 
@@ -61,12 +61,12 @@ def _check_shares(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
     faults.unless(
         milli == MILLI or gpus == 1,
         (*at, "gpu_milli"),
-        f"A share is of exactly one GPU: set gpus to 1, or gpu_milli to {MILLI}.",
+        f"Only a single GPU can be shared: set gpus to 1, or gpu_milli to {MILLI}.",
     )
     faults.unless(
         not memory or (gpus == 1 and milli == MILLI),
         (*at, "gpu_memory_mib"),
-        f"A share by memory is of one GPU: leave gpus at 1 and gpu_milli at {MILLI}.",
+        f"A share by memory is a share of one GPU: leave gpus at 1 and gpu_milli at {MILLI}.",
     )
 
 

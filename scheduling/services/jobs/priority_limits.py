@@ -18,6 +18,6 @@ def refuse_too_high(tree: Tree, tenant_id: int, priority: int) -> None:
     if priority > most:
         raise Invalid.field(
             "priority",
-            f"Jobs of tenant “{name}” may ask for at most {most}. Ask for less, or have an "
-            "operator, or who administers a tenant above it, raise its max_priority.",
+            f"The highest priority of jobs of tenant “{name}” is {most}. Ask for less, or ask an "
+            "operator or a tenant admin of a tenant above it to raise its max_priority.",
         )

@@ -36,8 +36,8 @@ class Resize:
         self._runs = JobState(job.state) in HOLDING
         if wanted and job.pod_name:
             raise Conflict(
-                "Its pods were made by somebody else, who decides how many there are. Make or "
-                "delete pods there."
+                "Kant did not create its pods, so it cannot change their number. Create or "
+                "delete pods yourself."
             )
         self._rows = list(job.pod_sets.order_by("index"))
         self._before = {row.name: _sizes(row) for row in self._rows}
@@ -112,7 +112,9 @@ class Resize:
             names = ", ".join(self._before)
             twice = item["name"] in self._before
             text = (
-                "It is named twice." if twice else f"The job has no such pod set; it has {names}."
+                "The pod set is given twice."
+                if twice
+                else f"The job has no such pod set; it has {names}."
             )
             faults.add((*at, "name"), text)
         counts = {row.name: row.count for row in self._rows}
@@ -132,14 +134,14 @@ class Resize:
         for row, item in named:
             if row.min_count is None:
                 raise Conflict(
-                    f"The job is {state}, and is a gang that needs all pods of {row.name}. Submit "
-                    "it again with the other count, or with a min_count that it can do with."
+                    f"The job is {state}, and it is a gang that needs all pods of {row.name}. "
+                    "Submit it again with the new count, or with a min_count."
                 )
             least = item.get("min_count", row.min_count)
             if least is None or least > row.min_count:
                 raise Conflict(
-                    f"The job is {state}, and min_count of {row.name} is {row.min_count}. While it "
-                    "runs that can be made smaller only."
+                    f"The job is {state}, and min_count of {row.name} is {row.min_count}. While "
+                    "the job runs, min_count can only be lowered."
                 )
 
     def _refuse_what_never_fits(self) -> None:
@@ -163,7 +165,7 @@ def _check(job: Job, row: PodSet, item: Mapping[str, Any], at: Path, faults: Fau
     If a field that the item does not name is at fault, the count is reported instead.
     """
     faults.unless(
-        any(name in item for name in SIZES), (*at, "count"), "Say how many pods it is to have."
+        any(name in item for name in SIZES), (*at, "count"), "Give the new number of pods."
     )
     faults.unless(job.gang or item.get("min_count") is None, (*at, "min_count"), MINIMUM_OF_GANGS)
     sizes = {name: item.get(name, getattr(row, name)) for name in SIZES}
@@ -176,7 +178,7 @@ def _check(job: Job, row: PodSet, item: Mapping[str, Any], at: Path, faults: Fau
         if name in item:
             faults.add(path, detail)
         elif name == "min_count":
-            text = f"Must be at least min_count ({row.min_count}). Give a smaller one of that too."
+            text = f"Must be at least min_count ({row.min_count}). Lower min_count, too."
             faults.add((*at, "count"), text)
         else:
             faults.add((*at, "count"), f"{name} ({rest[name]}): {detail}")

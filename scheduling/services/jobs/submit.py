@@ -52,7 +52,7 @@ def _submitted(submission: UsersJob, *, dry_run: bool = False) -> Made:
     acceptance = Acceptance(actor, [document])
     order = acceptance.order_of(document)
     if order.spec.job.array is not None:
-        raise Invalid.field("array", "One job is submitted here, not an array of jobs.")
+        raise Invalid.field("array", "Only a single job can be submitted here, not an array.")
     with unit_of_work(dry_run):
         acceptance.keep_beside([order])
         made = write_order(actor, order, acceptance.tree)
@@ -78,7 +78,7 @@ def submit_array(
     acceptance = Acceptance(actor, [document])
     order = acceptance.order_of(document)
     if order.spec.job.array is None:
-        raise Invalid.field("array", "Say how many jobs, e.g. array: {count: 100}.")
+        raise Invalid.field("array", "Give the number of jobs, e.g. array: {count: 100}.")
     with unit_of_work(dry_run):
         acceptance.keep_beside([order])
         array = write_order(actor, order, acceptance.tree)

@@ -31,10 +31,10 @@ def keep_view(user: User, name: str, query: str) -> None:
     if len(name) > LONGEST_NAME:
         raise Invalid.field("name", f"Give it a name of at most {LONGEST_NAME} characters.")
     if len(query) > LONGEST_QUERY:
-        raise Invalid.field("name", "The filters are too long to be kept. Shorten the search.")
+        raise Invalid.field("name", "The filters are too long to be saved. Shorten the search.")
     with _table_of(user) as table:
         if all(view["name"] != name for view in table.views) and len(table.views) >= MOST_VIEWS:
-            raise Conflict(f"You keep {MOST_VIEWS} views already. Remove one first.")
+            raise Conflict(f"You already have {MOST_VIEWS} views. Remove one first.")
         others = [view for view in table.views if view["name"] != name]
         table.views = sorted([*others, {"name": name, "query": query}], key=lambda v: v["name"])
 
@@ -44,7 +44,7 @@ def remove_view(user: User, name: str) -> None:
     with _table_of(user) as table:
         rest = [view for view in table.views if view["name"] != name]
         if len(rest) == len(table.views):
-            raise NotFound(f"You keep no view “{name}”.")
+            raise NotFound(f"You have no view “{name}”.")
         table.views = rest
 
 

@@ -86,7 +86,7 @@ def save_template(
             raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
         if JobTemplate.objects.filter(tenant=tenant).count() >= MOST_TEMPLATES:
             raise Conflict(
-                f"“{tenant.name}” has {MOST_TEMPLATES} templates, as many as may be. Delete one "
+                f"“{tenant.name}” has {MOST_TEMPLATES} templates, which is the limit. Delete one "
                 "first."
             )
         try:
@@ -94,7 +94,7 @@ def save_template(
                 template.save(force_insert=True)
         except IntegrityError:
             raise Conflict(
-                f"Tenant “{tenant.name}” has a template “{name}” already. Choose another name."
+                f"Tenant “{tenant.name}” already has a template “{name}”. Choose another name."
             ) from None
         _record(actor, "template.created", template, None, _told(template), source)
     return template
@@ -142,8 +142,8 @@ def delete_template(
 def _may_write(access: Access, tenant: Tenant) -> None:
     if not access.may_administer(tenant.pk):
         raise NotAllowed(
-            "Templates are written and deleted by the tenant admins of their tenant, by those of a "
-            "tenant above it, and by operators."
+            "Only tenant admins of the template's tenant or of a tenant above it, and operators, "
+            "can change or delete a template."
         )
 
 
@@ -188,8 +188,8 @@ def _faults(name: str, description: str, document: Mapping[str, Any]) -> list[Fi
         for field in sorted(item):
             if shown[field] != item[field]:
                 text = (
-                    "It holds what looks like a secret, and others read templates. Keep it in a "
-                    "secret of Kubernetes."
+                    "This looks like a secret, and others can read templates. Keep it in a "
+                    "Kubernetes secret."
                 )
                 faults.append(FieldError(("document", *path, field), text))
     return faults

@@ -27,7 +27,7 @@ from tenants.errors import FieldError, Path
 DEFAULT_POD_SET = "worker"
 MAX_ARRAY_BYTES = 64_000_000
 # Also used where counts are changed later.
-MINIMUM_OF_GANGS = "Pods that start one by one have no least number. Leave it out, or set gang."
+MINIMUM_OF_GANGS = "Pods that start one by one have no minimum number. Leave this out, or set gang."
 TOO_MANY_PODS = f"A job has at most {MAX_PODS} pods."
 # Fields of a pod set; beside `pod_sets`, they apply to all pod sets together.
 GROUP_LEVELS = ("required_level", "preferred_level")
@@ -78,7 +78,7 @@ def job_spec(document: Mapping[str, Any]) -> JobSpec:
         faults.unless(
             name not in names[:index],
             ("pod_sets", index, "name"),
-            f"Another pod set of this job is called {name!r}. Names differ within a job.",
+            f"Another pod set of this job has the name {name!r}. Choose another name.",
         )
     faults.unless(
         sum(amount(item, "count", 1) for item in sets) <= MAX_PODS,
@@ -116,11 +116,15 @@ def _check_demand(sets: Sequence[Mapping[str, Any]], in_sets: bool, faults: Faul
         )
         bare = not any(amount(item, name, 0) for name in ("cpu_milli", "memory_mib"))
         for name in item.get("extended", {}) if bare else ():
-            text = "Kubernetes gives huge pages beside cpu_milli or memory_mib only. Give one."
+            text = (
+                "Kubernetes gives huge pages only to pods with cpu_milli or memory_mib. Give one "
+                "of them."
+            )
             faults.unless(not name.startswith(HUGE_PAGES), (*at, "extended", name), text)
         if not amount(item, "gpus", 0) and amount(item, "nics", 0):
             text = (
-                "NICs come with GPUs; the pod asks for none. Give gpus, e.g. 8, or leave this out."
+                "NICs come with GPUs, and the pod asks for no GPU. Give gpus, e.g. 8, or leave "
+                "this out."
             )
             faults.add((*at, "nics"), text)
         if not has_gpus:
@@ -171,7 +175,7 @@ def _pod_set_documents(given: Mapping[str, Any], faults: Faults) -> list[dict[st
     if "pod_sets" in given:
         for name in short:
             if name not in GROUP_LEVELS:
-                faults.add((name,), "Stands in each of `pod_sets`, when they are given.")
+                faults.add((name,), "Give this in each of `pod_sets` instead.")
         count = len(given["pod_sets"])
         faults.unless(
             1 <= count <= MAX_POD_SETS, ("pod_sets",), f"Give 1 to {MAX_POD_SETS} pod sets."

@@ -28,7 +28,7 @@ def check_volumes(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
         faults.unless(
             name not in names,
             (*here, "name"),
-            f"Another volume of this pod set is called {name!r}. Names differ within a pod set.",
+            f"Another volume of this pod set has the name {name!r}. Choose another name.",
         )
         names.add(name)
         _check_path(volume["mount_path"], name, used, (*here, "mount_path"), faults)
@@ -44,7 +44,7 @@ def _check_source(volume: Mapping[str, Any], at: Path, faults: Faults) -> None:
     faults.unless(
         kinds[0] == "persistent_volume_claim" or volume.get("read_only") is not False,
         (*at, "read_only"),
-        "A config map or secret is mounted read-only. Leave it out.",
+        "Config maps and secrets are always mounted read-only. Leave this out.",
     )
 
 

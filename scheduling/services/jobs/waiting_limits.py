@@ -22,7 +22,7 @@ def refuse_more(tenant: Tenant, waiting: int, more: int) -> None:
     """Raise Conflict if that many more jobs of a tenant, and those below it, may not wait."""
     if tenant.max_waiting is not None and waiting + more > tenant.max_waiting:
         raise Conflict(
-            f"Tenant “{tenant.name}” has {waiting} waiting jobs and may have {tenant.max_waiting}; "
-            f"{more} more are too many. Wait until some have started, cancel some, or ask for a "
-            "higher max_waiting."
+            f"Tenant “{tenant.name}” has {waiting} waiting jobs of at most {tenant.max_waiting}; "
+            f"{more} more would exceed the limit. Wait until some have started, cancel some, or "
+            "ask for a higher max_waiting."
         )

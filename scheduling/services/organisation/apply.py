@@ -115,7 +115,7 @@ def _missing(changes: Iterable[ThingChange]) -> Iterator[FieldError]:
         if change.before is None and change.after is not None:
             for name in things.REQUIRED.get(change.key[0], ()):
                 if name not in change.after:
-                    detail = f"This {change.key[0]} is new: say its {name}."
+                    detail = f"This {change.key[0]} is new: give its {name}."
                     yield FieldError((*path_of(change.key), name), detail)
 
 
@@ -143,6 +143,6 @@ def _remember(
 def _operators_only(actor: User) -> None:
     if not actor.is_operator:
         raise NotAllowed(
-            "Only operators read and apply the whole organisation. Tenant admins change their "
-            "tenants, quotas and queues one by one."
+            "Only operators can read and apply the whole organisation. Tenant admins can change "
+            "their tenants, quotas and queues one by one."
         )

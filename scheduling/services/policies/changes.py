@@ -91,7 +91,7 @@ def digest_of_policy(cluster: Cluster, policy: dict[str, Any]) -> str:
 def operators_only(actor: User) -> None:
     """Raise NotAllowed unless the actor is an operator."""
     if not actor.is_operator:
-        raise NotAllowed("Only operators change the policy of a cluster.")
+        raise NotAllowed("Only operators can change the policy of a cluster.")
 
 
 def document_faults(

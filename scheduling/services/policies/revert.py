@@ -40,7 +40,7 @@ def policy_reversal_of(record: AuditRecord) -> PolicyReversal:
     """
     cluster = Cluster.objects.filter(name=record.subject, created_at__lte=record.at).first()
     if cluster is None:
-        raise Conflict(f"Cluster “{record.subject}” was deleted since, and its policy with it.")
+        raise Conflict(f"Cluster “{record.subject}” and its policy have been deleted since.")
     row = policy_of(cluster)
     now = settings_of(effective(row.document))
     before, after = settings_of(record.before or {}), settings_of(record.after or {})
@@ -53,7 +53,10 @@ def policy_reversal_of(record: AuditRecord) -> PolicyReversal:
     if conflicts:
         raise Conflict(" ".join(_conflict(cluster, record, key, now) for key in conflicts))
     if not at_work:
-        told = f"It is as it was before this change already.{_since(cluster, record, changed)}"
+        told = (
+            "The policy already has its values from before this "
+            f"change.{_since(cluster, record, changed)}"
+        )
         raise Conflict(told)
     undone = {key: before.get(key, 0) for key in at_work}  # a type that was not named has no spares
     return PolicyReversal(cluster, now, undone, row.version)
@@ -91,8 +94,8 @@ def _conflict(cluster: Cluster, record: AuditRecord, key: str, now: Settings) ->
     after = settings_of(record.after or {})
     return (
         f"{setting_name(key)} was set to {setting_words(key, after.get(key))} by this change and "
-        f"is {setting_words(key, now.get(key))} now.{_since(cluster, record, [key])} Take that "
-        "back first, or edit the policy."
+        f"is {setting_words(key, now.get(key))} now.{_since(cluster, record, [key])} Revert "
+        "that first, or edit the policy."
     )
 
 

@@ -72,7 +72,7 @@ def refuse_entry(who: Submitter | None, tenant: Tenant, queue: Queue) -> None:
     if not may_enter(who, queue):
         raise NotAllowed(
             f"You may not use queue “{queue.name}” of tenant “{tenant.name}”. Those you may use: "
-            f"{_to_enter(who, tenant)}. Who administers the tenant says who may use a queue."
+            f"{_to_enter(who, tenant)}. Tenant admins decide who may use a queue."
         )
     refuse_closed(who, tenant, queue)
 
@@ -107,8 +107,9 @@ def refuse_closed(who: Submitter | None, tenant: Tenant, queue: Queue) -> None:
     by = f", by {queue.state_by}" if queue.state_by else ""
     since = f" since {queue.state_at:%Y-%m-%d %H:%M} UTC" if queue.state_at else ""
     raise Conflict(
-        f"Queue “{queue.name}” of tenant “{tenant.name}” takes no jobs: it is {queue.state}{since}"
-        f"{by}{why}. Name another queue ({_to_enter(who, tenant)}), or have this one opened."
+        f"Queue “{queue.name}” of tenant “{tenant.name}” accepts no jobs: it is "
+        f"{queue.state}{since}{by}{why}. Name another queue ({_to_enter(who, tenant)}), or ask "
+        "a tenant admin to open this one."
     )
 
 
@@ -137,7 +138,7 @@ def refuse_unfit(queue: Queue, asked: Mapping[str, Any]) -> None:
     faults = []
     name = f"Queue “{queue.name}”"
     if "kind" in asked and queue.kinds and asked["kind"] not in queue.kinds:
-        text = f"{name} takes only jobs of kind {', '.join(queue.kinds)}. Name another queue."
+        text = f"{name} accepts only jobs of kind {', '.join(queue.kinds)}. Name another queue."
         faults.append(FieldError(("kind",), text))
     most = queue.max_priority
     if "priority" in asked and most is not None and asked["priority"] > most:
@@ -147,7 +148,7 @@ def refuse_unfit(queue: Queue, asked: Mapping[str, Any]) -> None:
     if "run_limit_s" in asked and longest is not None and (limit is None or limit > longest):
         asks = "no limit is" if limit is None else f"{limit} s are"
         text = f"Jobs of queue “{queue.name}” run for at most {longest} s; {asks} more. "
-        faults.append(FieldError(("run_limit_s",), f"{text}Give less, or name another queue."))
+        faults.append(FieldError(("run_limit_s",), f"{text}Ask for less, or name another queue."))
     if faults:
         raise Invalid.fields(faults)
 
@@ -176,7 +177,7 @@ def still_open(queue: Queue, now: Queue | None) -> Queue:
     Raises Conflict if it was deleted or closed since it was read.
     """
     if now is None:
-        raise Conflict(f"Queue “{queue.name}” was deleted just now. Name another.")
+        raise Conflict(f"Queue “{queue.name}” has just been deleted. Name another queue.")
     refuse_closed(None, now.tenant, now)
     return now
 
@@ -185,7 +186,8 @@ def refuse_more(tenant: Tenant, queue: Queue, waiting: int, more: int) -> None:
     """Raise Conflict if that many more jobs may not wait in the queue."""
     if queue.max_waiting is not None and waiting + more > queue.max_waiting:
         raise Conflict(
-            f"Queue “{queue.name}” of tenant “{tenant.name}” has {waiting} waiting jobs and may "
-            f"have {queue.max_waiting}; {more} more are too many. Wait until some have started, "
-            "cancel some, name another queue, or ask for a higher max_waiting of this one.",
+            f"Queue “{queue.name}” of tenant “{tenant.name}” has {waiting} waiting jobs of at "
+            f"most {queue.max_waiting}; {more} more would exceed the limit. Wait until some "
+            "have started, cancel some, name another queue, or ask for a higher max_waiting of "
+            "this one.",
         )

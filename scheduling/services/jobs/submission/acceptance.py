@@ -31,7 +31,7 @@ from tenants.permissions import Access, access_of, access_within
 from tenants.selectors import seen
 from tenants.tree import Tree
 
-ONLY_NAMED = "Cluster “{}” takes only jobs that name it."
+ONLY_NAMED = "Cluster “{}” accepts only jobs that name it."
 
 
 class CommonGround:
@@ -138,7 +138,9 @@ class Acceptance:
             try:
                 refuse_bad_dependencies(known, order.cluster, _wanted(order.spec))
             except Invalid as error:
-                raise Conflict(f"{error.detail} It went there just now. Submit again.") from None
+                raise Conflict(
+                    f"{error.detail} The job has just moved there. Submit again."
+                ) from None
 
     def _tenant(self, name: str) -> Tenant:
         access = self._who.access
@@ -146,7 +148,7 @@ class Acceptance:
         if not access.may_submit(tenant.pk):
             raise NotAllowed(
                 f"Submitting to tenant “{tenant.name}” needs the role engineer or tenant-admin "
-                "there. Ask one of its tenant admins."
+                "there. Ask one of its tenant admins for a role."
             )
         refuse_inactive(tenant)
         return tenant
@@ -165,7 +167,9 @@ class Acceptance:
                 "cluster", f"There is no active cluster {name!r}. Active clusters: {names}."
             )
         if not clusters:
-            raise Invalid.field("cluster", "There is no active cluster. An operator adds one.")
+            raise Invalid.field(
+                "cluster", "There is no active cluster. Ask an operator to add one."
+            )
         return list(clusters.values())
 
     def _refuse_on(self, cluster: Cluster, spec: JobSpec) -> bool:

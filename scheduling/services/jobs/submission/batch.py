@@ -34,8 +34,8 @@ def submit_batch(
             if jobs_of(order) > left:
                 raise Invalid.field(
                     "array",
-                    f"One call submits at most {MOST_JOBS:,} jobs, arrays included; the documents "
-                    f"before leave {left:,}. Submit this one in another call.",
+                    f"One request can submit at most {MOST_JOBS:,} jobs, jobs of arrays included; "
+                    f"{left:,} are left for this document. Submit it in another request.",
                 )
             answers.append(order)
             left -= jobs_of(order)
