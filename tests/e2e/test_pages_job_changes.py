@@ -117,7 +117,7 @@ def test_a_job_that_started_meanwhile_cannot_be_changed(as_user):
     Job.objects.filter(name="prepare").update(state="RUNNING")
     answer = as_user("erin").post(f"{job_url('prepare')}change/", {"change-priority": "1"})
     assert answer.status_code == 422
-    can = "only declared_s, run_limit_s and the counts of its pods can be changed"
+    can = "only declared_s, run_limit_s and the number of its pods can be changed"
     assert can in plain(answer)
     page = as_user("erin").get(job_url("prepare")).content.decode()
     assert 'data-dialog="hold"' not in page
@@ -196,7 +196,7 @@ def test_times_sent_for_a_job_that_ended_meanwhile_are_refused_with_that_reason(
     Job.objects.filter(name="prepare").update(state="CANCELLED")
     late = as_user("erin").post(f"{job_url('prepare')}change/", {"change-declared_min": "30"})
     assert late.status_code == 422
-    assert "The job is cancelled; only a job that waits" in plain(late)
+    assert "The job is cancelled; only a waiting job" in plain(late)
     assert "Fill this in." not in plain(late)
 
 
@@ -215,7 +215,7 @@ def test_the_buttons_follow_the_state_of_the_job(as_user):
     assert "The job is over already; there is nothing left to cancel." in plain(over)
     assert "data-dialog" not in over.content.decode()
     refused = client.post(f"{url}release/", follow=True)
-    assert "The job is succeeded; only a job that waits" in plain(refused)
+    assert "The job is succeeded; only a waiting job" in plain(refused)
 
 
 def test_the_buttons_of_an_array_follow_its_jobs(as_user):

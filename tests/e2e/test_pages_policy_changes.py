@@ -113,7 +113,7 @@ def test_why_a_replay_cannot_be_started_is_told_beside_the_change(ops, monkeypat
     monkeypatch.setattr(services, "MOST_QUEUED", 0)
     answer = ops.post(f"{URL}replay/", hidden(check))
     assert answer.status_code == 422
-    assert "0 replays wait already." in plain(answer)
+    assert "0 replays are already waiting." in plain(answer)
     assert hidden(answer)["changes"] == json.dumps({"queueing": "backfill"})
     gone = hidden(check) | {"changes": '{"spare_nodes.X": 2}'}
     answer = ops.post(f"{URL}replay/", gone)

@@ -514,7 +514,7 @@ def test_a_waiting_job_is_moved_on_its_page(as_user, nightly):
     Queue.objects.filter(pk=nightly.pk).update(kinds=["inference"], state="draining")
     other = Job.objects.get(name="wait-001")
     refused = client.post(f"/jobs/{other.pk}/change/", typed)
-    assert (refused.status_code, "takes no jobs: it is draining" in plain(refused)) == (422, True)
+    assert (refused.status_code, "accepts no jobs: it is draining" in plain(refused)) == (422, True)
     Queue.objects.filter(pk=nightly.pk).update(kinds=[], state="open")
     Job.objects.filter(pk=other.pk).update(state="RUNNING")
     late = client.post(f"/jobs/{other.pk}/change/", typed)

@@ -208,7 +208,7 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
             ({"not_before": "soon"}, "id_not_before", "Must be a time"),
             ({"sets-0-env": "A=1\n\nB"}, "id_sets-0-env", "Line 3: write NAME=VALUE."),
             ({"sets-0-env": "=1"}, "id_sets-0-env", "Line 1: write NAME=VALUE."),
-            ({"sets-0-env": "A=1\nA=2"}, "id_sets-0-env", "Line 2: A is there already."),
+            ({"sets-0-env": "A=1\nA=2"}, "id_sets-0-env", "Line 2: A is given twice."),
             ({"sets-0-env": "A B=1"}, "id_sets-0-env", "A B: Not the name of a variable."),
             (
                 {"sets-0-env": "\n".join(f"A{i}=" for i in range(257))},

@@ -184,7 +184,7 @@ def test_the_page_of_a_job_leads_to_the_form(as_user):
     assert link not in client.get(page).content.decode()
     answer = client.get("/jobs/new/", {"like": str(job.pk).upper()}, follow=True)
     assert answer.redirect_chain == [(page, 302)]
-    assert "stands for pod web/notebook-0, which somebody else made." in answer.content.decode()
+    assert "stands for pod web/notebook-0, which Kant did not create." in answer.content.decode()
 
 
 def test_a_job_that_one_may_not_see_is_not_there(as_user):

@@ -219,7 +219,7 @@ def test_a_file_of_too_many_rows_is_refused_on_the_page_and_read_no_further(
     assert "Content-Disposition" not in answer
     assert len(read) <= 2 * (most + 1)  # one is read, and added to another
     told = client.get(answer["Location"]).content.decode()
-    assert "There are more than 20 rows, and so many are answered at most. Ask for a" in told
+    assert "There are more than 20 rows, which is the limit. Ask for a" in told
     assert "There are more than 20 rows" not in client.get(answer["Location"]).content.decode()
     # What the links of the page lead to may be a page: no browser is told to save it.
     (link,) = re.findall(rf'<a [^>]*href="/usage/{file}[.]csv[^>]*>', told)

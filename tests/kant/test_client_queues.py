@@ -191,7 +191,7 @@ def test_waiting_jobs_are_moved_and_keep_their_submission_time(ada):
     assert (code, "after a job has started, only" in told) == (1, True)
     ada("queue", "close", "default", *WHY)
     code, _, told = ada("move", "two", "vision/default")
-    assert (code, "takes no jobs: it is closed" in told) == (1, True)
+    assert (code, "accepts no jobs: it is closed" in told) == (1, True)
     assert ada("submit", "-n", "three", "-G", "H100", "-g", "1", "--queue", "nightly")[0] == 0
     assert Job.objects.get(name="three").queue == "nightly"
 

@@ -112,7 +112,7 @@ def test_a_queue_that_does_not_take_a_waiting_job_is_told_until_it_does(world, h
     world.drive(lambda: condition(world)[1] == "QueueHeld")
     Queue.objects.filter(name="nightly").update(state=QueueState.CLOSED)
     relabel(world, **{OWN: "nightly"})
-    world.drive(lambda: any("takes no jobs: it is closed" in note for _, _, note in told(world)))
+    world.drive(lambda: any("accepts no jobs: it is closed" in note for _, _, note in told(world)))
     assert (job_of(uid).queue, job_of(uid).state) == ("default", S.PENDING)
     world.restart_scheduler()
     Queue.objects.filter(name="nightly").update(state=QueueState.OPEN)

@@ -330,7 +330,7 @@ def test_only_operators_ask_and_only_so_many_wait(cluster, operator):
         asked(cluster, User.objects.create_user("erin"))
     for _ in range(services.MOST_QUEUED):
         asked(cluster, operator)
-    with pytest.raises(Conflict, match="20 replays wait already"):
+    with pytest.raises(Conflict, match="20 replays are already waiting"):
         asked(cluster, operator)
 
 

@@ -102,7 +102,7 @@ def test_limits_count_those_of_the_same_batch(eve):
     answers = post(eve, narrow, narrow, shut, HELLO, HELLO, HELLO).json()["answers"]
     assert [a["status"] for a in answers] == [201, 409, 409, 201, 201, 409]
     assert "has 1 waiting jobs of at most 1" in answers[1]["problem"]["detail"]
-    assert "takes no jobs: it is closed" in answers[2]["problem"]["detail"]
+    assert "accepts no jobs: it is closed" in answers[2]["problem"]["detail"]
     assert "“vision” has 3 waiting jobs of at most 3" in answers[5]["problem"]["detail"]
     assert Job.objects.count() == 3
 

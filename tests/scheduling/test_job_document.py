@@ -357,10 +357,10 @@ def test_what_cannot_be_repeated_says_so(eve):
     Job.objects.filter(pk=after).update(pod_namespace="web", pod_name="notebook-0")
     answer = eve.get(f"{URL}/{after}/document")
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
-    assert "stands for pod web/notebook-0, which somebody else made." in answer.json()["detail"]
+    assert "stands for pod web/notebook-0, which Kant did not create." in answer.json()["detail"]
     Job.objects.update(pod_gang="train")
     said = eve.get(f"{URL}/{after}/document").json()["detail"]
-    assert "stands for the pods of gang web/train, which somebody else made. Make the pods" in said
+    assert "stands for the pods of gang web/train, which Kant did not create. Create" in said
 
 
 def test_who_may_read_a_job_may_read_its_document(org, eve):

@@ -126,7 +126,7 @@ def test_lines_that_are_too_long_say_so(page, monkeypatch):
     assert f"<pre>{1021 * 'x'}end</pre>" in text
     assert "these are their last 1 KiB" in text
     _, text, _ = page((4 << 20) * b"x")
-    assert "are cut after 4 MiB: their end is missing" in text
+    assert "were cut after 4 MiB: the end is missing" in text
 
 
 def test_the_page_of_the_job_leads_there(client, org, job):

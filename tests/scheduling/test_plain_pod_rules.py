@@ -80,7 +80,9 @@ def test_a_pod_that_names_what_is_allowed_is_taken_up(pod, rules):
 
 def test_the_highest_priority_of_the_cluster_holds_for_pods():
     ((_, text),) = told({"max_priority": 3}, named(), priority=4).values()
-    assert text.startswith("spec.priority or annotation kant.io/priority: 4 is more than jobs")
+    assert text.startswith(
+        "spec.priority or annotation kant.io/priority: 4 is above the highest priority"
+    )
     assert told({"max_priority": 3}, named(), priority=3) == {}
     assert told({"max_priority": 3}, named(), priority=None) == {}  # a job has it already
 

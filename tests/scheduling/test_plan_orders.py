@@ -138,7 +138,7 @@ def test_nobody_else_s_rights_carry_it_out(ops):
     assert "Only operators" in comes().outcome
     User.objects.filter(username="ops").delete()
     found = comes(TRIED_EVERY)
-    assert (found.state, "ops, whose order it is, was deleted" in found.outcome) == ("failed", True)
+    assert (found.state, "The author, ops, was deleted" in found.outcome) == ("failed", True)
     assert not NodeOrder.objects.exists()
 
 
