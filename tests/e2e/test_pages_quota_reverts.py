@@ -162,7 +162,9 @@ def test_what_is_gone_since_is_named(as_user):
     GpuType.objects.filter(name="H200").update(name="H200-old")
     assert "GPU type “H200” has been deleted since" in refusal(as_user("vera"), record)
     AuditRecord.objects.filter(pk=record.pk).update(tenant=None)
-    assert "Tenant “vision” has been deleted since" in refusal(as_user("operator"), record)
+    assert "Tenant “vision” and its quotas have been deleted since" in refusal(
+        as_user("operator"), record
+    )
     assert as_user("vera").get(url(record)).status_code == 404
 
 

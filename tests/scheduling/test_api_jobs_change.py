@@ -179,7 +179,7 @@ def test_of_a_job_that_has_started_its_times_can_be_changed(now, eve):
     assert "run_limit_s: 600" in event.message
     late = patch(eve, job_id, run_limit_s=200)
     assert pointers(late) == ["/run_limit_s"]
-    assert "has run for 300 s already" in late.json()["errors"][0]["detail"]
+    assert "has already run for 300 s" in late.json()["errors"][0]["detail"]
     mixed = patch(eve, job_id, run_limit_s=9000, priority=1)
     assert (mixed.status_code, mixed.json()["code"]) == (409, "conflict")
     can = "only declared_s, run_limit_s and the number of its pods can be changed"

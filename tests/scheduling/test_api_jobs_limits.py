@@ -41,7 +41,7 @@ def test_priority_is_limited_for_a_tenant_and_all_below_it(eve, org):
         assert refused.status_code == 422
         (error,) = refused.json()["errors"]
         assert error["pointer"] == "/priority"
-        assert f"“{whose}” may ask for at most" in error["detail"]
+        assert f"The highest priority of jobs of tenant “{whose}” is" in error["detail"]
     job = answer("vision", 10).json()["id"]
     raised = eve.patch(f"{URL}/{job}", {"priority": 11}, format="json")
     assert (raised.status_code, raised.json()["errors"][0]["pointer"]) == (422, "/priority")

@@ -49,7 +49,7 @@ def submit(org, **said):
         ({"a": {**POOL, "gpu_type": "X9"}}, "/a/gpu_type", "no GPU type “X9”. There are: A100"),
         ({"a": {**POOL, "gpus": 0}}, "/a/gpus", "Give the number of GPUs"),
         ({"a": {**POOL, "gpu_type": 7}}, "/a/gpu_type", "Must be the name"),
-        ({"a": {**POOL, "labels": {"b": 1}}}, "/a/labels", "Must be an object of texts"),
+        ({"a": {**POOL, "labels": {"b": 1}}}, "/a/labels", "Must be an object: {label: text}"),
         ({"a": {**POOL, "labels": {"-": "1"}}}, "/a/labels/-", "Not the name of a Kubernetes"),
         ({"a": {**POOL, "taints": {}}}, "/a/taints", "Must be a list"),
         (
@@ -57,10 +57,10 @@ def submit(org, **said):
             "/a/taints/0/effect",
             "NoSchedule",
         ),
-        ({"a": {**POOL, "extended": {"cpu": 1}}}, "/a/extended/cpu", "Say it by cpu_milli."),
+        ({"a": {**POOL, "extended": {"cpu": 1}}}, "/a/extended/cpu", "Use cpu_milli for this."),
         ({"a": {**POOL, "extended": {"x/y": "many"}}}, "/a/extended/x~1y", "Must be an amount"),
         ({"a": {**POOL, "max_nodes": 9999}, "b": GROUPS["wide"]}, "", "At most 10000 nodes"),
-        ({"a": POOL, "b": {**POOL, "labels": {"x": "y"}}}, "/b/labels", "and of “a”"),
+        ({"a": POOL, "b": {**POOL, "labels": {"x": "y"}}}, "/b/labels", "and to “a”"),
         ({f"g{n}": POOL for n in range(65)}, "", "At most 64 groups."),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_class_of_provisioning_requests_goes_with_groups(org):
 
     alone = (
         "/provisioning_class",
-        "Say by node_groups what the autoscaler may add, or leave this empty.",
+        "Set in node_groups what the autoscaler may add, or leave this empty.",
     )
     assert refused(change) == alone
     answer = org.client("ops").patch(URL, {**change, "node_groups": GROUPS}, format="json")

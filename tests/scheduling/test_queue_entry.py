@@ -142,7 +142,7 @@ def test_a_queue_is_full_with_so_many_waiting_jobs(org, eve, night):
     setting(night, max_waiting=3)
     accepted(eve, name="there", queue="night")
     many = {"queue": "night", "array": {"count": 3}}
-    refused(submit(eve, **many), 409, "1 waiting jobs", "may have 3", "3 more")
+    refused(submit(eve, **many), 409, "1 waiting jobs", "of at most 3", "3 more")
     Job.objects.update(state="RUNNING")
     assert submit(eve, **many).status_code == 201
     accepted(eve)  # into another one
@@ -175,7 +175,7 @@ def test_a_tenant_that_was_deleted_meanwhile_takes_nothing(org):
     there = Tenant.objects.get(pk=tenant.pk)
     tenant.delete()
     queue = entry.queue_to_enter(None, there, "default")
-    with pytest.raises(Conflict, match="deleted meanwhile"), unit_of_work(dry_run=False):
+    with pytest.raises(Conflict, match="has just been deleted"), unit_of_work(dry_run=False):
         entry.take_in(queue, 1)
 
 
@@ -224,7 +224,7 @@ def test_what_a_queue_does_not_take_does_not_move_there(org, eve, night):
     assert patch(eve, job, queue="night", priority=3).status_code == 422
     fits = {"queue": "night", "priority": 3, "run_limit_s": 60}
     setting(night, max_waiting=0)
-    refused(patch(eve, job, **fits), 409, "may have 0")
+    refused(patch(eve, job, **fits), 409, "of at most 0")
     setting(night, max_waiting=None, state="draining")
     refused(patch(eve, job, **fits), 409, "draining")
     setting(night, state="open", roles=["tenant-admin"])
