@@ -371,7 +371,7 @@ def _numbers(told: dict[str, Any]) -> str:
 
 def _standstill(answer: dict[str, Any]) -> str:
     why = answer["standstill"]
-    return f"The scheduler does not decide about it now. {why}" if why else ""
+    return f"Scheduling of this job has stopped. {why}" if why else ""
 
 
 def pods(api: Api, args: argparse.Namespace) -> None:

@@ -36,7 +36,7 @@ def _cluster(api: Api, args: argparse.Namespace) -> None:
         output.document({"cluster": cluster, "policy": policy})
         return
     shown = ("name", "title", "namespace")
-    version = str(policy["version"]) if policy["version"] else "the defaults; none was set"
+    version = str(policy["version"]) if policy["version"] else "the defaults; nothing was changed"
     set_at = output.when(policy["updated_at"]) if policy["version"] else None
     output.pairs((
         *((name, cluster[name]) for name in shown), ("state", _state(cluster)),

@@ -96,7 +96,7 @@ def test_an_open_page_learns_that_its_job_was_cancelled_elsewhere(new_tab, addre
     there.page.get_by_role("dialog").get_by_role("button", name="Cancel job").click()
     there.page.get_by_text("wait-002 is cancelled.").wait_for()
     dialog = here.page.get_by_role("dialog")
-    expect(dialog).to_contain_text("The job is over already; there is nothing left to cancel.")
+    expect(dialog).to_contain_text("The job is already over; there is nothing left to cancel.")
     dialog.get_by_role("button", name="Keep it").click()
     for name in ("Change", "Hold", "Cancel job"):
         expect(here.page.get_by_role("button", name=name, exact=True)).to_have_count(0)

@@ -52,7 +52,7 @@ def test_a_policy_is_edited_tried_saved_and_reverted(new_tab):
     page.get_by_role("link", name="To the change of the policy").click()
     expect(page.get_by_label("Reason")).to_have_value("Small teams first")
     expect(page.get_by_text("A replay of this change")).to_be_visible()
-    page.get_by_role("button", name="Go on editing").click()
+    page.get_by_role("button", name="Continue editing").click()
     expect(page.get_by_label("Max attempts")).to_have_value("3")
     expect(bar).to_contain_text("3 changes")
     page.get_by_role("button", name="Look at the change").click()

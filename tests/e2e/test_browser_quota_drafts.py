@@ -46,7 +46,7 @@ def test_a_draft_is_found_in_another_browser_and_seen_by_others(new_tab):
 
     elsewhere.sign_in("vera")
     elsewhere.open("/quotas/")
-    expect(elsewhere.page.get_by_text("Your edits from before are back")).to_be_visible()
+    expect(elsewhere.page.get_by_text("Your earlier edits are back")).to_be_visible()
     expect(cell(elsewhere, "vision H200")).to_have_value("100")
     expect(elsewhere.page.get_by_label("Reason")).to_have_value("Season")
     junk = elsewhere.page.locator("td", has=cell(elsewhere, "nlp H100"))

@@ -168,14 +168,14 @@ def test_edits_outlive_the_sign_in(new_tab, found_out_by):
         tab.page.reload()
     tab.page.locator("#id_username").wait_for()
     sign_in(tab)
-    tab.page.get_by_text("Your edits from before are back").wait_for()
+    tab.page.get_by_text("Your earlier edits are back").wait_for()
     expect(tab.page.locator(".savebar")).to_contain_text("2 changes")
     assert draft_of(tab) == before | lowered
     expect(tab.page.get_by_label("Reason")).to_have_value("Typed before the night")
     tab.page.get_by_role("button", name="Save changes").click()
     tab.page.get_by_text("2 quotas changed.").wait_for()
     assert draft_of(tab) == before | lowered
-    expect(tab.page.get_by_text("Your edits from before are back")).to_be_hidden()
+    expect(tab.page.get_by_text("Your earlier edits are back")).to_be_hidden()
     expect(tab.page.get_by_label("Reason")).to_have_value("")
     # And back, so that the other tests find what they expect.
     for key in lowered:

@@ -272,7 +272,7 @@ def test_quotas_that_were_not_saved_are_in_their_cells_with_reason_and_times(new
     # No check has brought the last cell to the server yet, and none does any more.
     send(tab, tab.page.get_by_role("button", name="Save changes"), fault)
     tab.open("/quotas/")
-    expect(tab.page.get_by_text("Your edits from before are back")).to_be_visible()
+    expect(tab.page.get_by_text("Your earlier edits are back")).to_be_visible()
     expect(cell).to_have_value(f"{before} shared lend 3")
     expect(reason).to_have_value("Season")
     expect(starts).to_have_value("2040-01-31T18:00")
@@ -285,7 +285,7 @@ def test_quotas_that_were_not_saved_are_in_their_cells_with_reason_and_times(new
         tab.page.get_by_text("1 quota changed.").wait_for()
         expect(cell).to_have_value(before)
         expect(reason).to_have_value("")
-        expect(tab.page.get_by_text("Your edits from before are back")).to_be_hidden()
+        expect(tab.page.get_by_text("Your earlier edits are back")).to_be_hidden()
         assert tab.page.evaluate("document.querySelector('[data-unsent]')") is None
 
 

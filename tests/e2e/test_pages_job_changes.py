@@ -189,7 +189,7 @@ def test_the_page_tells_why_a_service_has_no_more_pods_and_which_of_them_leave(a
     text = plain(client.get(url))
     assert "1 of its 4 pods has a place. The other 3 wait in the queue" in text
     assert "Why not now: Needs 16 GPUs; 8 are free." in text
-    assert "2 pods leave, since fewer are asked for." in text
+    assert "2 pods leave, because the job was scaled down." in text
 
 
 def test_times_sent_for_a_job_that_ended_meanwhile_are_refused_with_that_reason(as_user):
@@ -212,7 +212,7 @@ def test_the_buttons_follow_the_state_of_the_job(as_user):
     assert "data-dialog" in runs
     Job.objects.filter(name="held").update(state="SUCCEEDED")
     over = client.get(url, headers=live)
-    assert "The job is over already; there is nothing left to cancel." in plain(over)
+    assert "The job is already over; there is nothing left to cancel." in plain(over)
     assert "data-dialog" not in over.content.decode()
     refused = client.post(f"{url}release/", follow=True)
     assert "The job is succeeded; only a waiting job" in plain(refused)
@@ -225,7 +225,7 @@ def test_the_buttons_of_an_array_follow_its_jobs(as_user):
     assert 'data-dialog="cancel"' in open_.content.decode()
     Job.objects.filter(array_id=story.ARRAY).update(state="SUCCEEDED")
     over = client.get(ARRAY_URL, headers=live)
-    assert "All its jobs are over already" in plain(over)
+    assert "All its jobs are already over" in plain(over)
     assert "data-dialog" not in over.content.decode()
     assert 'id="array-actions"' not in client.get("/jobs/", headers=live).content.decode()
 

@@ -182,7 +182,7 @@ def test_cancelling_tells_what_becomes_free_and_what_is_lost(as_user):
 def test_who_may_not_act_on_any_is_told_of_each(as_user):
     job = Job.objects.filter(state="RUNNING", tenant__name="search").first()
     text = chosen(as_user("vik"), "cancel", [job]).content.decode()
-    assert "Nothing can be done to any of these jobs" in text
+    assert "None of these jobs can be changed like this" in text
     assert "Only the user who submitted this job" in text
 
 

@@ -32,7 +32,7 @@ def test_a_node_is_drained_followed_and_taken_back(as_user, held):
     assert not NodeOrder.objects.exists()
     done = told(client.post(f"{page}drain/", form, follow=True))
     assert f"{held.node} is being drained." in done
-    for text in ("Being drained", "new fans", "Stop the drain", held.job.name, "have to leave."):
+    for text in ("Being drained", "new fans", "Stop the drain", held.job.name, "must leave."):
         assert text in done
     NodeRecord.objects.filter(name=held.node).update(
         schedulable=False, facts={"health": {"value": "draining", "source": "an order of operator"}}

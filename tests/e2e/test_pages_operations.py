@@ -52,11 +52,11 @@ def test_nodes_are_for_everybody_but_name_only_the_jobs_the_reader_may_see(as_us
 
 def test_a_cluster_that_is_not_connected_is_told_with_the_reason(as_user):
     client = as_user("operator")
-    assert "Nothing is decided on" not in client.get("/ops/").content.decode()
+    assert "Scheduling has stopped on" not in client.get("/ops/").content.decode()
     why = 'services is forbidden: User "kant" cannot list resource "services"'
     Cluster.objects.update(connected=False, status_message=why)
     told = html.unescape(client.get("/ops/").content.decode())
-    assert "Nothing is decided on Demo cluster." in told
+    assert "Scheduling has stopped on Demo cluster." in told
     assert f"The scheduler cannot work on cluster demo: {why}" in told
 
 
@@ -67,7 +67,7 @@ def test_a_scheduler_that_is_silent_is_told_where_it_was_waited_for(as_user):
     assert silent in client.get("/ops/").content.decode()
     for state, told in (
         ("PENDING", "It keeps its place in the queue."),
-        ("RUNNING", "Its pods run on;"),
+        ("RUNNING", "Its pods keep running;"),
         ("SUCCEEDED", ""),
     ):
         job = Job.objects.filter(state=state).first()
@@ -167,7 +167,7 @@ def test_the_policy_in_force_is_shown(as_user):
         page = as_user("operator").get("/ops/").content.decode().partition('id="policy-demo"')[2]
         return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
 
-    assert "the defaults; none was set" in policy()
+    assert "the defaults; nothing was changed" in policy()
     assert "Queueing best-effort-fifo" in policy()
     document = {"queueing": "backfill", "preemption": ["reclaim"], "fair_share": True}
     row = ClusterPolicy.objects.create(cluster=Cluster.objects.get(), document=document, version=4)
@@ -182,7 +182,7 @@ def test_the_policy_in_force_is_shown(as_user):
         assert part in told
     row.document = {"queueing": "of-a-newer-version"}
     row.save()
-    assert "this one cannot read it" in policy()
+    assert "this version cannot read it" in policy()
 
 
 def test_ticks_of_beat_that_stay_away_are_told(as_user):
@@ -215,7 +215,7 @@ def test_who_leads_the_shards_of_a_divided_cluster(as_user):
         r"wide .*?</th><td class=\"num\"[^>]*>1</td> <td[^>]*><span class=\"chip bad\"", text
     )
     page = client.get("/ops/nodes/demo/node-005/").content.decode()
-    assert "lent to jobs that fit into no shard" in page
+    assert "lent to jobs that fit in no single shard" in page
     assert "shard north" in client.get("/ops/nodes/demo/node-006/").content.decode()
 
 

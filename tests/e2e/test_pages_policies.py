@@ -59,7 +59,7 @@ def test_the_operations_page_leads_there(ops):
     assert f'href="{URL}"' not in ops.get("/ops/").content.decode()
     for answer in (ops.get(URL), ops.post(SAVE, {"version": "1"})):
         assert answer.status_code == 404
-        assert "this one cannot read it" in plain(answer)
+        assert "this version cannot read it" in plain(answer)
     assert ops.get(CHANGES).status_code == 200
 
 
@@ -342,7 +342,7 @@ def test_the_change_is_previewed_from_now_on_and_not_saved(ops):
     check, before = checked(ops, queueing="strict-fifo", **{"preemption.reclaim": "on"}), now()
     answer = ops.post(f"{URL}preview/", hidden(check) | {"reason": ""})
     assert "What it would do from now on" in plain(answer)
-    assert "ahead, as if every job ran" in plain(answer)
+    assert "ahead, assuming likely run times" in plain(answer)
     assert now() == before
 
 

@@ -137,7 +137,7 @@ def test_changes_are_listed_with_who_why_and_what_and_reverted(ops):
     before = now()
     told = ops.post(f"{url}preview/", hidden(page))
     assert "What reverting it would do from now on" in plain(told)
-    assert "ahead, as if every job ran" in plain(told)
+    assert "ahead, assuming likely run times" in plain(told)
     assert now() == before
     done = ops.post(url, {**hidden(page), "reason": "Back"}, follow=True)
     assert "The change of the policy is reverted." in plain(done)

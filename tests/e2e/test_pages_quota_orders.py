@@ -132,12 +132,12 @@ def test_who_approves_is_told_what_it_would_do(waiting, as_user):
 
 def test_what_was_changed_since_it_was_placed_stands_against_it(waiting, as_user):
     before = text_of(as_user("vera").get(waiting))
-    assert "cannot be carried out any more" not in before
+    assert "can no longer be carried out" not in before
     form = {"guaranteed": "120", "mode": "shared", "version": "1", "reason": "Less"}
     as_user("operator").post("/quotas/vision/H200/", form)
-    for user, remedy in (("vera", "Call it off"), ("operator", "vera has to place a new one")):
+    for user, remedy in (("vera", "Call it off"), ("operator", "vera has to schedule a new one")):
         page = text_of(as_user(user).get(waiting))
-        assert "cannot be carried out any more" in page
+        assert "can no longer be carried out" in page
         assert remedy in page
         told = "operator set it to 120 meanwhile (“Less”); it was 128 when this was scheduled."
         assert told in page
@@ -152,16 +152,16 @@ def test_what_was_changed_since_it_was_placed_stands_against_it(waiting, as_user
 def test_an_open_page_hears_what_became_of_it(waiting, as_user):
     part = f"{waiting}?opened=waiting"
     live = {"HX-Request": "true"}
-    assert "changed since you opened" not in text_of(as_user("vera").get(part, headers=live))
+    assert "updated since you opened" not in text_of(as_user("vera").get(part, headers=live))
     as_user("operator").post(waiting, {"refuse": "yes", "reason": "Too many"})
     text = text_of(as_user("vera").get(part, headers=live))
-    assert "It has changed since you opened this page." in text
+    assert "This change was updated since you opened the page." in text
     assert "operator refused it: Too many" in text
 
 
 def test_what_waits_too_long_says_so(waiting, as_user):
     QuotaOrder.objects.update(starts_at=timezone.now() - timedelta(hours=1))
-    assert "once approved it is carried out at once" in text_of(as_user("vera").get(waiting))
+    assert "once approved, it is carried out immediately" in text_of(as_user("vera").get(waiting))
     QuotaOrder.objects.update(created_at=timezone.now() - timedelta(days=31))
     tasks.carry_out_orders()
     page = text_of(as_user("vera").get(waiting))

@@ -116,11 +116,11 @@ def test_a_reason_is_asked_for(as_user):
 def test_a_quota_that_was_given_is_withdrawn_and_given_again(as_user):
     withdrawn = withdraw("operator")
     page = as_user("vera").get(url(withdrawn))
-    assert "The quota would be given again" in plain(page)
+    assert "The quota would be created again" in plain(page)
     confirmed(as_user("vera"), withdrawn)
     assert quota().guaranteed_milli == 128_000
     given = AuditRecord.objects.first()
-    assert "The quota would be withdrawn" in plain(as_user("vera").get(url(given)))
+    assert "The quota would be deleted" in plain(as_user("vera").get(url(given)))
     confirmed(as_user("vera"), given)
     assert not Quota.objects.filter(tenant__name="vision", gpu_type__name="H200").exists()
     assert AuditRecord.objects.first().reverts == given

@@ -410,7 +410,7 @@ def test_pages_tell_who_borrows_from_whom(as_user):
     # Nor is it hidden what jobs hold of it that nobody can preempt.
     assert "Not preemptible" not in text("erin", "/quotas/vision/H200/")
     Job.objects.filter(tenant__name="vision").update(preemptible=False)
-    assert "of it borrowed: until these jobs end nobody" in text("erin", "/quotas/vision/H200/")
+    assert "of it borrowed: nobody can take that back" in text("erin", "/quotas/vision/H200/")
     assert client.get("/api/v1/quotas/vision/H200").json()["non_preemptible"] > 8
 
 

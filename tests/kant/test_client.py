@@ -230,7 +230,7 @@ def test_a_waiting_job_is_explained(now, kant):
     assert "\ngates               · spec" in out
     assert "\nplace in the queue  1\n" in out
     assert json.loads(kant("explain", name, "-o", "json")[1])["reason"] == "PendingEvaluation"
-    silent = "The scheduler does not decide about it now. The scheduler of cluster demo has not"
+    silent = "Scheduling of this job has stopped. The scheduler of cluster demo has not"
     assert silent in out
     assert silent in kant("wait", name, "--timeout", "0")[2]
     Cluster.objects.update(connected=True, last_cycle_at=now)

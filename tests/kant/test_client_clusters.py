@@ -8,7 +8,7 @@ from scheduling.models import ClusterPolicy
 
 def test_a_cluster_and_its_policy_in_force(kant):
     code, out, _ = kant("clusters", "demo")
-    assert (code, "the defaults; none was set" in out) == (0, True)
+    assert (code, "the defaults; nothing was changed" in out) == (0, True)
     assert re.search(r"^queueing +best-effort-fifo$", out, re.MULTILINE)
     ClusterPolicy.objects.create(
         cluster=kant.org.cluster,

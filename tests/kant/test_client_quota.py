@@ -274,7 +274,7 @@ def test_all_that_was_told_and_happened_is_said():
         "law borrows 4.5 H100 (0 before)"
     )
     nothing = {"preview": {"told": {"counts": dict.fromkeys(counts, 0.0)}, "happened": None}}
-    assert kept.told(nothing) == "no job is touched"
+    assert kept.told(nothing) == "no effect on jobs"
 
 
 def test_another_number_of_pods_is_previewed(kant, vision_waits):

@@ -81,7 +81,7 @@ def test_without_a_database_rest_and_pages_say_so(tmp_path, host):
             assert refused.value.code == 503
             assert int(refused.value.headers["Retry-After"]) > 0
             page = refused.value.read().decode()
-            assert "The database does not answer. Jobs that run go on running." in page
+            assert "The database does not answer. Running jobs go on." in page
 
 
 @pytest.mark.parametrize("part", some(["REDIS_URL", "CELERY_BROKER_URL"]))

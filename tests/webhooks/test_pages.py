@@ -71,7 +71,7 @@ def test_an_operator_makes_one_of_the_whole_deployment(as_user):
 
 def test_who_administers_nothing_is_told_so(as_user):
     eve = as_user("eve")
-    assert "set by tenant admins" in text(eve.get("/webhooks/"))
+    assert "Webhooks are for tenant admins" in text(eve.get("/webhooks/"))
     assert eve.get("/webhooks/new/").status_code == 404
 
 
@@ -145,7 +145,7 @@ def test_a_delivery_shows_what_is_sent_and_is_sent_again(as_user, hook_at, now):
     row.refresh_from_db()
     assert (row.state, row.tries) == ("waiting", 0)
     HookDelivery.objects.update(body="", state="failed")
-    assert "Not kept any more" in text(ops.get(url))
+    assert "No longer kept" in text(ops.get(url))
 
 
 def test_deliveries_are_paged(as_user, hook_at, now):

@@ -24,7 +24,7 @@ def told(change: Row) -> str:
             said.append(f"{count} {name}")
     if never := round(counts["impossible"]):
         said.append(f"{never} can never start")
-    return ", ".join(said) or "no job is touched"
+    return ", ".join(said) or "no effect on jobs"
 
 
 def happened(change: Row) -> str:

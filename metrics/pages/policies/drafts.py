@@ -136,7 +136,7 @@ def _readable(document: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return effective(document)
     except (TypeError, ValueError):
-        detail = "A newer version of Kant has set this policy, and this one cannot read it."
+        detail = "A newer version of Kant has set this policy, and this version cannot read it."
         raise NotFound(detail) from None
 
 
