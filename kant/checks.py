@@ -62,7 +62,7 @@ def machine_code(**_: Any) -> list[CheckMessage]:
         return []
     return [
         Info(
-            "The decision core is interpreted: what it decides costs three times the CPU.",
+            "The decision core is interpreted: decisions take three times the CPU time.",
             hint="Compile it with `python -m scheduling.compile_core`, or install the wheel.",
             id="kant.I001",
         )
@@ -77,7 +77,7 @@ def secret_key(**_: Any) -> list[CheckMessage]:
     except ImproperlyConfigured:
         return [
             Error(
-                "KANT_SECRET_KEY is not set, by which sessions are signed.",
+                "KANT_SECRET_KEY is not set; Kant signs sessions with it.",
                 hint="Set it to a long random text, the same for all processes.",
                 id="kant.E010",
             )
@@ -99,7 +99,8 @@ def proxies(**_: Any) -> list[CheckMessage]:
             found.append(
                 Error(
                     f"KANT_TRUSTED_PROXIES: “{each}” is neither an address nor a network.",
-                    hint="Write e.g. 10.0.0.7 or 10.0.0.0/16, with commas between.",
+                    hint="Give addresses or networks separated by commas, e.g. "
+                    "10.0.0.7,10.0.0.0/16.",
                     id="kant.E011",
                 )
             )
@@ -113,8 +114,9 @@ def keeping(**_: Any) -> list[CheckMessage]:
         return []
     return [
         Error(
-            f"KANT_KEEP_DAYS is {settings.KANT_KEEP_DAYS}: jobs would be deleted as they end.",
-            hint="Set it to the number of days that jobs which are over are kept, at least 1.",
+            f"KANT_KEEP_DAYS is {settings.KANT_KEEP_DAYS}: jobs would be deleted as soon as they "
+            "end.",
+            hint="Set it to the number of days to keep jobs after they end, at least 1.",
             id="kant.E006",
         )
     ]
@@ -127,7 +129,7 @@ def core_checks(**_: Any) -> list[CheckMessage]:
         return []
     return [
         Error(
-            f"KANT_CHECK_SHARE is {settings.KANT_CHECK_SHARE:g}, which is no share.",
+            f"KANT_CHECK_SHARE is {settings.KANT_CHECK_SHARE:g}, which is not a share.",
             hint="Set it to a number from 0 (check no remembered answer) to 1 (check all).",
             id="kant.E012",
         )
@@ -144,7 +146,7 @@ def single_sign_on(**_: Any) -> list[CheckMessage]:
         found.append(
             Error(
                 f"KANT_OIDC_TOKEN_DAYS is {settings.KANT_OIDC_TOKEN_DAYS}.",
-                hint="Set it to a number of days, or to 0 for no such limit.",
+                hint="Set it to a number of days, or to 0 for no limit.",
                 id="kant.E008",
             )
         )
@@ -153,7 +155,8 @@ def single_sign_on(**_: Any) -> list[CheckMessage]:
             Error(
                 "KANT_PASSWORD_SIGN_IN is off, and there is no OpenID provider: nobody could sign "
                 "in.",
-                hint="Set KANT_OIDC_ISSUER and what belongs to it, or unset KANT_PASSWORD_SIGN_IN.",
+                hint="Set KANT_OIDC_ISSUER and the other KANT_OIDC_ variables, or unset "
+                "KANT_PASSWORD_SIGN_IN.",
                 id="kant.E009",
             )
         )
@@ -173,9 +176,9 @@ def _unknown_tenants() -> list[CheckMessage]:
         return []
     return [
         Warning(
-            f"KANT_OIDC_GROUPS_FILE: {path}, line {granted.line}: there is no tenant "
-            f"“{granted.tenant}”, in which group “{group}” would give the role {granted.role}.",
-            hint="Correct the name, or make the tenant.",
+            f"KANT_OIDC_GROUPS_FILE: {path}, line {granted.line}: group “{group}” gives the role "
+            f"{granted.role} in tenant “{granted.tenant}”, which does not exist.",
+            hint="Correct the name, or create the tenant.",
             id="kant.W001",
         )
         for group, roles in read_groups(path).items()
@@ -195,7 +198,7 @@ def webhook_networks(**_: Any) -> list[CheckMessage]:
             found.append(
                 Error(
                     f"KANT_WEBHOOK_NETWORKS: {error}.",
-                    hint="Name networks with commas between, e.g. 10.1.0.0/16,fd00:1::/32.",
+                    hint="Give networks separated by commas, e.g. 10.1.0.0/16,fd00:1::/32.",
                     id="kant.E014",
                 )
             )
@@ -203,8 +206,8 @@ def webhook_networks(**_: Any) -> list[CheckMessage]:
     if address and not address.startswith(("https://", "http://")):
         found.append(
             Error(
-                f"KANT_PUBLIC_URL is {address}, which is no address of a site.",
-                hint="Write it as people open it, e.g. https://kant.example.com.",
+                f"KANT_PUBLIC_URL is {address}, which is not the address of a site.",
+                hint="Give the address that users open, e.g. https://kant.example.com.",
                 id="kant.E015",
             )
         )
@@ -234,7 +237,7 @@ def sign_of_life(**_: Any) -> list[CheckMessage]:
     return [
         Error(
             f"KANT_ALIVE_FILE: {path} cannot be written.",
-            hint="Name a file in a folder that is there and may be written to.",
+            hint="Name a file in a folder that exists and is writable.",
             id="kant.E013",
         )
     ]

@@ -67,7 +67,7 @@ def login(args: argparse.Namespace) -> None:
     """Get an API token with user name and password, and keep it for later commands."""
     url = (args.url or os.environ.get("KANT_URL") or account.DEFAULT_URL).rstrip("/")
     if not sys.stdin.isatty() and args.user is None:
-        raise wrong_usage("Say with --user who signs in; the password is read from stdin.")
+        raise wrong_usage("Give the user name with --user; the password is read from stdin.")
     user = args.user or input(f"User name at {urlsplit(url).netloc or url}: ")
     password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     api = Api(ClientAccount(url, ""), password=(user, password))
@@ -75,7 +75,7 @@ def login(args: argparse.Namespace) -> None:
     name = f"kant on {socket.gethostname()}"[:100]
     made = api.post("tokens", {"name": name, "expires_at": ends.isoformat()})
     if made["secret"] is None:  # the answer with the secret was lost
-        raise ClientError(FAILED, "The token was lost on its way. Run kant login again.")
+        raise ClientError(FAILED, "The answer with the token was lost. Run kant login again.")
     account.keep(ClientAccount(url, made["secret"]))
     print(f"Signed in to {url} as {user}, for {TOKEN_DAYS} days.")
 
@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     sign_in.set_defaults(run=login)
     sign_in.add_argument("url", nargs="?", help=f"address of Kant (default: {account.DEFAULT_URL})")
     sign_in.add_argument("-u", "--user", help="user name (default: ask for it)")
-    command("logout", None, "revoke the token and forget it", ()).set_defaults(run=logout)
+    command("logout", None, "revoke the token and delete it here", ()).set_defaults(run=logout)
     command("whoami", whoami, "show who is signed in and what they may do", both)
 
     submission.add_flags(command("submit", jobs.submit, "submit a job", ("text", "id", "json")))
@@ -159,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     standing.add_loan_flags(command("loans", standing.loans, text, both))
     text = "show who leads each cluster and shard, how busy it is, and what is left to do"
     standing.add_scheduler_flags(command("schedulers", standing.schedulers, text, both))
-    text = "show what was allocated on a cluster, and who waited, at a time that is over"
+    text = "show what was allocated on a cluster, and who waited, at a time in the past"
     past.add_flags(command("past", past.past, text, both))
     printed = command(
         "logs", logs.logs, "show what the pods of a job print, as long as the pods exist", ()
@@ -182,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
         acts.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
         acts.add_argument("--preview", action="store_true", help=PREVIEW)
     changes = command(
-        "change", jobs.change, "change waiting jobs; of running jobs only the times", both
+        "change", jobs.change, "change waiting jobs; for running jobs only the times", both
     )
     changes.epilog = f"{submission.NONE} removes a time or a limit."
     changes.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
@@ -258,7 +258,7 @@ def _parser() -> argparse.ArgumentParser:
     _node_commands(command, both)
     text = "show who holds GPUs and who waits for more, or how full each node is"
     top.add_flags(command("top", top.top, text, (*both, "csv")))
-    text = "write what a scheduler knows of its cluster to a file, e.g. for a bug report"
+    text = "write what a scheduler knows about its cluster to a file, e.g. for a bug report"
     snapshot.add_flags(command("snapshot", snapshot.snapshot, text, ()))
     used = command("usage", usage.usage, "show the GPU-hours of tenants and users", (*both, "csv"))
     usage.add_flags(used)
@@ -314,7 +314,7 @@ def _parser() -> argparse.ArgumentParser:
 
 QUEUE = "create, change, hold, drain and delete queues"
 ORDERS = "show, approve, call off, end or keep a planned or temporary change of quotas"
-HOOKS = "tell other programs, or a Slack channel, what happens"
+HOOKS = "send events to other programs or a Slack channel"
 TOKENS = "create, list and revoke API tokens"
 JOB = "id of the job, its beginning, or the name"
 PREVIEW = "show the effect on jobs; change nothing"
@@ -398,14 +398,14 @@ def _node_commands(command: Any, both: Sequence[str]) -> None:
             nodes.add_choice(acts)
             acts.add_argument(
                 "--deadline", type=nodes.deadline, metavar="WHEN",
-                help="jobs still running then have to leave: 0s, 2h or a time "
-                "(default: jobs may finish)",
+                help="time after which running jobs must leave: 0s, 2h or a time (default: jobs "
+                "may finish)",
             )  # fmt: skip
     defrag.add_flags(
         command(
             "defrag",
             defrag.defrag,
-            "free whole nodes by moving jobs; says first what that costs",
+            "free whole nodes by moving jobs; shows the cost first",
             both,
         )
     )
@@ -414,7 +414,7 @@ def _node_commands(command: Any, both: Sequence[str]) -> None:
     )
     which = more.add_mutually_exclusive_group(required=True).add_argument
     which("--add", type=int, metavar="N", help="add this many nodes")
-    which("--remove", type=int, metavar="N", help="remove this many nodes, those that cost least")
+    which("--remove", type=int, metavar="N", help="remove this many nodes, the cheapest to remove")
     more.add_argument("-G", "--gpu-type", required=True, help="GPU type of the nodes")
     more.add_argument("-c", "--cluster", help="name of the cluster, if there are several")
 

@@ -39,7 +39,7 @@ def current() -> ClientAccount:
         raise ClientError(DENIED, f"You are not signed in to {url}.", f"Run: kant login {url}")
     if not (token.isascii() and token.isprintable()):
         raise ClientError(
-            DENIED, "KANT_TOKEN is not an API token of Kant: these begin with “kant_”."
+            DENIED, "KANT_TOKEN is not an API token of Kant: they begin with “kant_”."
         )
     return ClientAccount(url, token)
 
@@ -64,7 +64,7 @@ def keep(account: ClientAccount) -> None:
         with os.fdopen(os.open(path(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump(account._asdict(), file)
     except OSError as error:
-        text = f"The token cannot be kept: {error}. Set KANT_TOKEN, or make that place writable."
+        text = f"The token cannot be saved: {error}. Set KANT_TOKEN, or make the file writable."
         raise ClientError(FAILED, text) from None
 
 

@@ -183,7 +183,7 @@ def _document(text: bytes, request: Request) -> dict[str, Any]:
             return found
     except ValueError:
         pass
-    raise ClientError(FAILED, f"{request.full_url} answers, but not as Kant does.")
+    raise ClientError(FAILED, f"{request.full_url} answers, but is not Kant.")
 
 
 def _retry_after(error: HTTPError, default: float) -> float:

@@ -42,11 +42,11 @@ def change_of(api: Api, what: str, text: str) -> Row:
     Raises ClientError if none or several match.
     """
     if not text:
-        raise usage("Name a change by its id, or by the beginning of the id.")
+        raise usage("Name a change by its id, or by the start of the id.")
     found = api.get("audit", {"action": what, "q": text, "limit": 500})["items"]
     found = [change for change in found if change["id"].startswith(text.lower())]
     if len(found) != 1:
-        several = f"{text!r} means {len(found)} changes; give more of the id."
+        several = f"{text!r} matches {len(found)} changes; give more of the id."
         none = f"There is no change {text!r} of a {what} that you may see. See: kant {what} changes"
         raise usage(several) if found else ClientError(NOT_FOUND, none)
     return dict(found[0])
@@ -85,7 +85,7 @@ def say_change(
         output.table(("", "BEFORE", "AFTER"), rows, "")
     warn(warnings)
     if before and after and all(before[name] == after[name] for name in names):
-        output.note("Nothing to revert: it has the old value already.")
+        output.note("Nothing to revert: it already has the old value.")
     elif args.dry_run:
         output.note("Nothing was changed: this was a dry run.")
 

@@ -18,7 +18,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("file", metavar="FILE", help="a list of jobs as JSON, or YAML; - reads stdin")
     flag("-t", "--tenant", help="tenant of jobs that name none")
     flag("--dry-run", action="store_true", help="show what would happen; submit nothing")
-    parser.epilog = "If one job is refused, the others are submitted all the same."
+    parser.epilog = "If a job is refused, the others are still submitted."
 
 
 def submit_many(api: Api, args: argparse.Namespace) -> None:
@@ -73,7 +73,7 @@ def _documents(api: Api, args: argparse.Namespace) -> list[dict[str, Any]]:
     if isinstance(found, dict) and set(found) == {"jobs"}:
         found = found["jobs"]
     if not isinstance(found, list) or not found:
-        raise usage(f"{args.file} holds no jobs. Write a list of job documents.")
+        raise usage(f"{args.file} contains no jobs. Write a list of job documents.")
     for number, document in enumerate(found, start=1):
         if not isinstance(document, dict):
             raise usage(f"{args.file}: entry {number} is not a job. Write a mapping of fields.")

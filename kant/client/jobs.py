@@ -36,7 +36,7 @@ def address(api: Api, text: str) -> str:
                 if error.code != NOT_FOUND:
                     raise
     if not text:  # from an unset variable; every job id begins with ""
-        raise usage("Name a job by its id, the beginning of the id, or its name.")
+        raise usage("Name a job by its id, the start of the id, or its name.")
     found = {job["id"]: job for job in api.get("jobs", {"name": text, "limit": 500})["items"]}
     if _BEGINNING.fullmatch(text):
         for job in api.get("jobs", {"q": text, "limit": 500})["items"]:
@@ -49,7 +49,7 @@ def address(api: Api, text: str) -> str:
     if len(found) > 1:
         lines = [f"{job['id']}  {job['name']}  {job['state']}" for job in found.values()]
         more = [f"… and {len(lines) - 10} more"] * (len(lines) > 10)
-        raise ClientError(2, f"{text!r} means {len(lines)} jobs; name one by its id:",
+        raise ClientError(2, f"{text!r} matches {len(lines)} jobs; name one by its id:",
                           *lines[:10], *more)  # fmt: skip
     return f"jobs/{next(iter(found))}"
 
@@ -137,7 +137,7 @@ def _is_there(api: Api, field: str, job_id: str) -> bool:
     except ClientError as error:
         if error.code != NOT_FOUND:
             raise
-        output.note(f"Left out: {field} {job_id}, which is deleted, or not yours to see.")
+        output.note(f"Left out: {field} {job_id}, which is deleted, or which you may not see.")
         return False
     return True
 
@@ -447,7 +447,7 @@ def preview(api: Api, args: argparse.Namespace, act: str, **more: Any) -> None:
     paths = [address(api, text) for text in args.jobs]
     if any(path.startswith("job-arrays/") for path in paths):
         if len(paths) > 1:
-            raise usage("Preview an array by itself: what it and others do together is not told.")
+            raise usage("Preview an array by itself: a preview of several jobs cannot include it.")
         query = {"dry_run": "true"}
         told = (
             api.patch(paths[0], more["changes"], query)
@@ -474,11 +474,11 @@ def scale(api: Api, args: argparse.Namespace) -> None:
     for name, count in args.counts:
         if name is None and len(names) > 1:
             each = " ".join(f"{known}=N" for known in names)
-            raise usage(f"The job has several pod sets. Name those that you mean: {each}")
+            raise usage(f"The job has several pod sets. Name the ones to scale: {each}")
         sizes.append({"name": name or names[0], "count": count})
     if args.min_count is not None:
         if len(sizes) > 1:
-            raise usage("With --min-count name one pod set.")
+            raise usage("With --min-count, name one pod set.")
         sizes[0]["min_count"] = args.min_count
     if args.preview:
         effects.say(args, api.patch(path, {"pod_sets": sizes}, {"dry_run": "true"})["effects"])

@@ -31,18 +31,20 @@ def add_flags(parser: argparse.ArgumentParser, duration_s: Callable[[str], int])
     which.add_argument(
         "--pod", type=int, default=0, metavar="N", help="number of the pod (default: 0)"
     )
-    which.add_argument("--all", action="store_true", help="all pods; each line begins with its pod")
+    which.add_argument(
+        "--all", action="store_true", help="all pods; each line starts with the name of its pod"
+    )
     flag("--pod-set", metavar="NAME", help="pod set (default: the first)")
     flag("--container", metavar="NAME", help="container, if the pod has several")
-    flag("--tail", type=int, metavar="N", help="this many lines from the end")
+    flag("--tail", type=int, metavar="N", help="only this many lines from the end")
     flag(
         "--since",
         type=duration_s,
         metavar="TIME",
-        help="only lines since then, e.g. of the last 10m",
+        help="only lines since then, e.g. 10m for the last ten minutes",
     )
-    flag("--previous", action="store_true", help="the run before the last restart")
-    flag("--timestamps", action="store_true", help="each line begins with its time")
+    flag("--previous", action="store_true", help="show the run before the last restart")
+    flag("--timestamps", action="store_true", help="start each line with its time")
     flag("-f", "--follow", action="store_true", help="follow until the job ends")
 
 

@@ -20,7 +20,7 @@ def add_file(parser: argparse.ArgumentParser) -> None:
     flag(
         "--prune",
         action="store_true",
-        help="delete what an earlier version of the file had and this one does not",
+        help="delete what the previous version of the file had and this one does not",
     )
     flag("--overcommit", action="store_true", help="guarantee more GPUs than are installed")
 
@@ -85,7 +85,7 @@ def _named(one: dict[str, Any]) -> str:
 
 def _sum(changes: list[dict[str, Any]], *, dry_run: bool) -> str:
     if not changes:
-        return "Nothing to change: everything is as the file says."
+        return "Nothing to change: everything already matches the file."
     done = {"create": "created", "update": "changed", "delete": "deleted"}
     counts = {word: sum(c["action"] == verb for c in changes) for verb, word in done.items()}
     text = ", ".join(f"{count} {word}" for word, count in counts.items() if count)

@@ -121,7 +121,7 @@ def act(api: Api, args: argparse.Namespace) -> None:
         effects.say(args, told["effects"])
         return
     if args.reason is None:
-        raise usage(f"Say why with --reason. See: kant queue {args.verb} --help")
+        raise usage(f"Give a reason with --reason. See: kant queue {args.verb} --help")
     answer = api.post(path, {"reason": args.reason}, _query(args))
     queue = answer["result"] if args.dry_run else answer
     if args.output == "json":
@@ -199,7 +199,9 @@ def add_settings(parser: argparse.ArgumentParser, *, new: bool) -> None:
         "--weight", type=float, metavar="N", help=f"share among queues of the same rank{of_new(1)}"
     )
     flag(
-        "--order", choices=ORDERS, help=f"order of its jobs; {POLICY}: as the policy of the cluster"
+        "--order",
+        choices=ORDERS,
+        help=f"order of its jobs; {POLICY}: as in the policy of the cluster",
     )
     for name, text in (("running", "run"), ("waiting", "wait")):
         flag(f"--max-{name}", type=_or_any(_whole), metavar=f"N|{ANY}",

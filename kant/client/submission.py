@@ -41,7 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="JOB",
         help="copy another job: its id, its beginning, or the name; or an array: its id",
     )
-    base("--template", metavar=TEMPLATE, help="begin with a template; see kant templates")
+    base("--template", metavar=TEMPLATE, help="start from a template; see kant templates")
     flag = parser.add_argument
     for one in FLAGS:
         _add(parser, one)
@@ -52,7 +52,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="JOB",
         help="start after that job or array has succeeded",
     )
-    flag("--array", type=int, metavar="N", help="submit this many equal jobs as one array")
+    flag("--array", type=int, metavar="N", help="submit this many identical jobs as one array")
     flag("--dry-run", action="store_true", help="show what would happen; submit nothing")
     flag("command", nargs="*", help="what the pods run; put it after --")
     names = {action.dest: action.option_strings[-1:] for action in parser._actions}
@@ -99,7 +99,7 @@ def given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
 def none_for(beginning: str) -> Iterator[tuple[str, str]]:
     """Yield NONE, for shell completion."""
     if NONE.startswith(beginning):
-        yield NONE, "take away what was said before"
+        yield NONE, "remove what was set before"
 
 
 def document_of(args: argparse.Namespace, document: dict[str, Any]) -> dict[str, Any]:
@@ -165,8 +165,8 @@ def _refuse_of_one(
         default = ("worker", *(f"set-{index}" for index in range(1, len(sets))))
         names = ", ".join(str(s.get("name") or n) for s, n in zip(sets, default, strict=True))
         raise usage(
-            f"The job has several pod sets ({names}), and which of them is meant by {flags} is "
-            "not known. Say it in its document and submit that with --file."
+            f"The job has several pod sets ({names}), and it is unclear which one {flags} "
+            "is for. Set it in the job's document and submit that with --file."
         )
 
 
@@ -180,7 +180,7 @@ def read(name: str, what: str = "job") -> dict[str, Any]:
     """Return the mapping in a JSON or YAML file of a `what`. Raises ClientError naming the file."""
     found = found_in(name, what)
     if not isinstance(found, dict):
-        raise usage(f"{name} holds no {what}: one mapping of fields is expected.")
+        raise usage(f"{name} contains no {what}: one mapping of fields is expected.")
     return found
 
 
@@ -216,7 +216,7 @@ def _yaml(name: str, what: str, text: str, no_json: ValueError) -> Any:
             root = loader.get_single_node()
             if root is not None and _nodes(root, {}) > MOST_NODES:
                 raise usage(
-                    f"{name} holds no {what}: its aliases make it more than {MOST_NODES:,} values."
+                    f"{name} contains no {what}: its aliases are more than {MOST_NODES:,} values."
                 )
             return None if root is None else _plain(loader.construct_document(root))
         finally:
@@ -236,7 +236,7 @@ def _plain(value: Any) -> Any:
     """Return a YAML value as JSON has it; raises ValueError for a value that JSON lacks."""
     if isinstance(value, dict):
         if strange := [key for key in value if not isinstance(key, str)]:
-            raise ValueError(f"the name {strange[0]!s} is no text: put it into quotes")
+            raise ValueError(f"the name {strange[0]!s} is not text: put it into quotes")
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_plain(each) for each in value]
@@ -244,7 +244,7 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise ValueError(f"a {type(value).__name__} stands there, which no JSON has")
+    raise ValueError(f"a {type(value).__name__} is not a JSON value")
 
 
 class _Twice(Exception):

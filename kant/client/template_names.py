@@ -23,7 +23,7 @@ def template_of(api: Api, text: str) -> dict[str, Any]:
         )
     if len(found) > 1:
         lines = [f"{one['id']}  {one['tenant'] or 'of a tenant above yours'}" for one in found]
-        text = f"{text!r} means {len(found)} templates; name one by TENANT/NAME or its id:"
+        text = f"{text!r} matches {len(found)} templates; name one by TENANT/NAME or its id:"
         raise ClientError(2, text, *lines)
     return found[0]
 

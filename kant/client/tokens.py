@@ -28,7 +28,7 @@ def create(api: Api, args: argparse.Namespace) -> None:
         body["expires_at"] = (datetime.now(timezone.utc) + timedelta(days=args.days)).isoformat()
     made = api.post("tokens", body)
     if made["secret"] is None:  # the answer with the secret was lost
-        raise ClientError(FAILED, f"The token got lost on its way. Revoke {made['id']}.")
+        raise ClientError(FAILED, f"The answer with the token was lost. Revoke {made['id']}.")
     if args.output == "json":
         output.document(made)
     else:

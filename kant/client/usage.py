@@ -25,10 +25,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag(
         "--since",
         metavar="DATE|DAYS",
-        help="first day: 2030-01-31, or 30d ago (default: the first of this month)",
+        help="first day: 2030-01-31, or 30d for 30 days ago (default: the first of this month)",
     )
     flag("--until", metavar="DATE", help="last day (default: today)")
-    each = f"one row for each of {', '.join(KEYS)}; commas between (default: tenant,gpu_type)"
+    each = f"one row for each of {', '.join(KEYS)}, separated by commas (default: tenant,gpu_type)"
     flag("--by", metavar=BY, help=each)
     flag("-t", "--tenant", help="only of this tenant and tenants below it")
     flag("-G", "--gpu-type", help="only of this GPU type")

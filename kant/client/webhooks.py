@@ -10,7 +10,7 @@ from kant.client.api import Api, at_version
 from kant.client.errors import FAILED, ClientError, usage
 
 WEBHOOK = "WEBHOOK"
-NAMED = "name or id of the webhook, or the beginning of its id"
+NAMED = "name or id of the webhook, or the start of its id"
 EVENTS = (
     *("job.started", "job.pending_long", "job.preempted", "job.succeeded", "job.failed"),
     *("job.cancelled", "quota.changed", "gfr.high"),
@@ -40,7 +40,7 @@ def add_commands(command: Any, commands: Any, written: Any, both: Sequence[str])
     made.add_argument("name", metavar="NAME", help="purpose of the webhook, e.g. on-call")
     made.add_argument("url", metavar="URL", help="address of the receiver; begins with https://")
     made.add_argument("-t", "--tenant", help="only events of this tenant and those below it "
-                      "(default: of all; operators only)")  # fmt: skip
+                      "(default: all tenants; operators only)")  # fmt: skip
     _settings(made, required=True)
     written(made, required=False)
     changed = of_one("set", change, "change settings of a webhook")
@@ -105,7 +105,7 @@ def create(api: Api, args: argparse.Namespace) -> None:
     if args.dry_run or args.output == "json":
         output.document(made)
     elif made["format"] != "standard":
-        print(f"Webhook {made['name']} is made: {made['id']}.")
+        print(f"Webhook {made['name']} is created: {made['id']}.")
     else:
         print(_secret(made, f"kant webhooks rotate {made['id']}"))
 
@@ -133,11 +133,11 @@ def test(api: Api, args: argparse.Namespace) -> None:
     if args.output == "json":
         output.document(made)
     elif made["state"] == "delivered":
-        print(f"It was taken: {made['status']} in {made['took_ms']} ms.")
+        print(f"It was accepted: {made['status']} in {made['took_ms']} ms.")
     if made["state"] != "delivered":
         why = f"{made['status'] or 'No answer'}. {made['outcome']}".strip()
-        waits = "It waits to be sent: is a background worker running?"
-        raise ClientError(FAILED, waits if made["state"] == "waiting" else f"Not taken: {why}")
+        waits = "It is waiting to be sent: is a background worker running?"
+        raise ClientError(FAILED, waits if made["state"] == "waiting" else f"Not accepted: {why}")
 
 
 def rotate(api: Api, args: argparse.Namespace) -> None:
@@ -183,7 +183,7 @@ def _one(api: Api, text: str) -> dict[str, Any]:
     if not found:
         raise usage(f"There is no webhook {text!r} that you may see. See: kant webhooks list")
     ids = ", ".join(hook["id"] for hook in found)
-    raise usage(f"{text!r} may be any of several webhooks. Name its id: {ids}.")
+    raise usage(f"{text!r} matches several webhooks. Name one by its id: {ids}.")
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _query(args: argparse.Namespace) -> dict[str, str] | None:
 
 def _secret(made: dict[str, Any], remedy: str) -> str:
     if made["secret"] is None:  # the answer with the secret was lost
-        raise ClientError(FAILED, f"The secret was lost on its way. Make another: {remedy}")
+        raise ClientError(FAILED, f"The answer with the secret was lost. Create another: {remedy}")
     return str(made["secret"])
 
 

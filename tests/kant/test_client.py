@@ -198,7 +198,7 @@ def test_a_job_is_named_by_id_its_beginning_or_name(kant):
 def test_an_empty_name_is_no_jobs(kant):
     job = submit(kant, "only")
     code, _, told = kant("cancel", "")
-    assert (code, told) == (2, "Name a job by its id, the beginning of the id, or its name.\n")
+    assert (code, told) == (2, "Name a job by its id, the start of the id, or its name.\n")
     assert Job.objects.get(pk=job).state == JobState.PENDING
 
 
@@ -296,10 +296,10 @@ def test_a_job_is_scaled_by_its_pod_sets(kant, tmp_path):
     file.write_text(json.dumps({"name": "two", "pod_sets": sets}))
     assert kant("submit", "-f", str(file))[0] == 0
     code, _, told = kant("scale", "two", "3")
-    assert (code, "Name those that you mean: a=N b=N" in told) == (2, True)
+    assert (code, "Name the ones to scale: a=N b=N" in told) == (2, True)
     assert kant("scale", "two", "a=4", "b=1")[1] == "two asks for a=4 b=1: 5 GPUs.\n"
     code, _, told = kant("scale", "two", "a=4", "b=1", "--min-count", "1")
-    assert (code, "With --min-count name one pod set." in told) == (2, True)
+    assert (code, "With --min-count, name one pod set." in told) == (2, True)
     assert kant("scale", "two", "a=4", "--min-count", "3")[0] == 0
     assert Job.objects.get(name="two").pod_sets.get(name="a").min_count == 3
     array = submit(kant, "many", "--array", "3")
@@ -410,7 +410,7 @@ def test_a_token_that_can_be_none_is_told(kant, monkeypatch):
     monkeypatch.setenv("KANT_TOKEN", "kant_ä")
     assert kant("whoami")[::2] == (
         4,
-        "KANT_TOKEN is not an API token of Kant: these begin with “kant_”.\n",
+        "KANT_TOKEN is not an API token of Kant: they begin with “kant_”.\n",
     )
 
 
@@ -450,7 +450,7 @@ def test_a_submission_without_an_answer_is_sent_again_with_the_same_key(
     assert len(Flaky.keys) == 2
     assert len(set(Flaky.keys)) == 1
     code, _, told = shell("jobs")
-    assert (code, "not as Kant does" in told) == (1, True)
+    assert (code, "answers, but is not Kant" in told) == (1, True)
     server.shutdown()
     server.server_close()
     code, _, told = shell("jobs")

@@ -29,8 +29,8 @@ def test_what_happened_to_all_and_to_one(kant, past):  # noqa: F811
 def test_what_is_wrong_is_said(kant, past):  # noqa: F811
     happen(past.cluster.jobs.get(tenant__name="vision"), "REASON", 1)
     for words, said in (
-        (("x", "--node", "h000"), "--node is of all events"),
-        (("--limit", "0"), "--limit is 1 or more"),
+        (("x", "--node", "h000"), "--node filters all events"),
+        (("--limit", "0"), "--limit must be at least 1"),
         (("--kind", "x"), "no kind of events “x”"),
     ):
         code, _, told = kant("events", *words)

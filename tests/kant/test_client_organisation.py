@@ -49,7 +49,7 @@ def test_a_file_is_compared_applied_and_exported(ops, tmp_path):
     assert yaml.safe_load(out)["tenants"]["lab"]["quotas"] == {"H100": {"guaranteed": 0.5}}
     file.write_text(out)
     assert ops("diff", "-f", str(file), "--name", "copy") == (
-        *(0, "", "Nothing to change: everything is as the file says.\n"),
+        *(0, "", "Nothing to change: everything already matches the file.\n"),
     )
     code, out, _ = ops("apply", "-f", "-", "--prune", "--reason", "Git", stdin="{}")
     assert out.splitlines() == ["- quota lab / H100", "- member lab / joe", "- tenant lab"]
@@ -78,6 +78,6 @@ def test_faults_name_their_place(ops, kant):
     assert "document.tenants.law.wight" in told.replace("/", ".")
     code, _, told = ops("diff", "-f", "-", stdin="[1]")
     assert code == 2
-    assert "holds no organisation" in told
+    assert "contains no organisation" in told
     kant.sign_in("root")
     assert kant("export")[0] == 4

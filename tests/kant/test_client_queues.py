@@ -74,7 +74,7 @@ def test_a_queue_is_made_set_and_shown(ada):
     assert queue("nightly").order == ""
     assert (
         ada("queue", "set", "nightly", "--order", "policy")[2]
-        == "Nothing to revert: it has the old value already.\n"
+        == "Nothing to revert: it already has the old value.\n"
     )
 
 
@@ -223,4 +223,4 @@ def test_what_a_change_would_do_is_told_without_a_reason(ada):
     assert (code, json.loads(out)["counts"]["stops"]) == (0, 0)
     code, _, told = ada("queue", "hold", "vision/night")
     assert code == 2
-    assert "Say why with --reason" in told
+    assert "Give a reason with --reason" in told

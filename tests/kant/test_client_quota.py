@@ -78,7 +78,7 @@ def test_a_dry_run_changes_nothing(root):
     assert out.splitlines()[1].split() == ["guaranteed", "8", "12"]
     assert (quota().guaranteed_milli, quota().version) == (8000, 1)
     assert root(*flags)[0] == 0
-    assert root(*flags)[2] == "Nothing to revert: it has the old value already.\n"
+    assert root(*flags)[2] == "Nothing to revert: it already has the old value.\n"
 
 
 def test_a_quota_is_given_where_there_is_none(root):

@@ -33,7 +33,7 @@ def test_what_is_exported_is_imported_unchanged(root, sheet):  # noqa: F811
     assert out.splitlines()[0].startswith("tenant,")
     assert "7.5 shared borrow 4 lend 0.5" in out
     code, _, told = sheet(out)
-    assert (code, told) == (0, "Nothing to import: the quotas are as the file says.\n")
+    assert (code, told) == (0, "Nothing to import: the quotas already match the file.\n")
     assert drafted() == {}
     assert root("quotas", "-o", "csv", "-t", "vision")[0] == 2
 
@@ -73,8 +73,8 @@ def test_stdin_is_read(root):  # noqa: F811
         ("tenant,H100,B9\nvision,12,3\n", "line 2, column 3 (vision, B9): There is no GPU type"),
         ("tenant,H100\nvision,12,3\n", "line 2, column 3: name the GPU type"),
         ("tenant,H100\nvision,12\n,3\n", "line 3, column 2: name the tenant"),
-        ("tenant,H100\nvision,12\nvision,3\n", "line 3, column 2: vision stands in line 2, too."),
-        ("tenant,H100,H100\nvision,12,3\n", "line 1, column 3: H100 stands there twice."),
+        ("tenant,H100\nvision,12\nvision,3\n", "line 3, column 2: vision is also in line 2."),
+        ("tenant,H100,H100\nvision,12,3\n", "line 1, column 3: H100 appears twice."),
         ("tenant\nvision\n", "line 1: name a GPU type"),
         ("", "is empty"),
         ('tenant,H100\nvision,"12\n', "line 2: "),

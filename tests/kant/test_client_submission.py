@@ -128,7 +128,7 @@ def test_a_file_is_the_job_and_flags_go_before_it(kant, tmp_path):
     code, out, _ = kant(*flags, "-f", "-", stdin='{"name": "piped"}')
     assert (code, json.loads(out)["name"]) == (0, "piped")
     for text, words in (
-        ("[1]", "holds no job"),
+        ("[1]", "contains no job"),
         ("a: [", "neither JSON nor YAML"),
         ('{"gpus": 1, "gpus": 2}', "the name 'gpus' appears twice"),
         ("gpus: 1\nenv: {A: x, A: y}", "the name 'A' appears twice"),
@@ -136,9 +136,9 @@ def test_a_file_is_the_job_and_flags_go_before_it(kant, tmp_path):
         ('{"gpus": ' + "9" * 5000 + "}", "cannot be read: Exceeds the limit (4300 digits)"),
         ("not_before: 2026-13-01", "cannot be read: month must be in 1..12"),
         ("gpus: 0x_", "holds a value that cannot be read"),
-        ("env: !!set {A}", "a set stands there, which no JSON has"),
-        ("env: !!binary YQ==", "a bytes stands there, which no JSON has"),
-        ("labels: {1: a}", "the name 1 is no text: put it into quotes"),
+        ("env: !!set {A}", "a set is not a JSON value"),
+        ("env: !!binary YQ==", "a bytes is not a JSON value"),
+        ("labels: {1: a}", "the name 1 is not text: put it into quotes"),
         ("labels: {[1]: a}", "neither JSON nor YAML"),
     ):
         file.write_text(text)
@@ -256,8 +256,8 @@ def test_a_flag_goes_to_the_pod_set_that_it_can_mean(kant, tmp_path):
         code, _, told = kant("submit", *base, "-g", "4", "--cpu", "2", "-e", "A=2", "--", "run")
         assert code == 2
         assert told == (
-            "The job has several pod sets (worker, head), and which of them is meant by --gpus, "
-            "--cpu, the command is not known. Say it in its document and submit that with --file.\n"
+            "The job has several pod sets (worker, head), and it is unclear which one --gpus, "
+            "--cpu, the command is for. Set it in the job's document and submit that with --file.\n"
         )
         shared = ("-n", "three", "-e", "A=2", "--near", "leaf", "--label", "a=b")
         code, out, _ = kant("submit", "-o", "id", *base, *shared)
@@ -276,7 +276,7 @@ def test_what_cannot_be_submitted_again_is_said(kant):
     code, out, told = kant("submit", "-o", "id", "--like", "after", "-n", "x", "--after-ok", again)
     made = Job.objects.get(pk=out.strip())
     assert (code, made.after, made.after_ok) == (0, [], [again])
-    assert told == f"Left out: after {before}, which is deleted, or not yours to see.\n"
+    assert told == f"Left out: after {before}, which is deleted, or which you may not see.\n"
     Job.objects.filter(pk=job.pk).update(pod_namespace="web", pod_name="notebook-0")
     code, _, told = kant("submit", "--like", "after")
     assert (code, "stands for pod web/notebook-0" in told) == (1, True)
@@ -299,7 +299,7 @@ def test_the_jobs_of_a_file_are_accepted_or_refused_each_for_itself(kant, tmp_pa
 
 
 def test_a_file_without_jobs_is_told(kant):
-    for text, said in (("{}", "holds no jobs"), ("[]", "holds no jobs"), ("[1]", "entry 1")):
+    for text, said in (("{}", "contains no jobs"), ("[]", "contains no jobs"), ("[1]", "entry 1")):
         code, out, told = kant("submit-many", "-", stdin=text)
         assert (code, out) == (2, "")
         assert said in told

@@ -40,6 +40,6 @@ def test_a_name_of_two_templates_is_made_plain(kant):
     for tenant in ("ml", "vision"):
         assert kant("templates", "save", "one", "--like", "bert", "-t", tenant)[0] == 0
     code, _, told = kant("submit", "--template", "one")
-    assert (code, "means 2 templates" in told) == (2, True)
+    assert (code, "matches 2 templates" in told) == (2, True)
     kant.sign_in("eve")
     assert kant("submit", "--template", "vision/one")[0] == 0

@@ -58,7 +58,7 @@ def test_a_test_is_waited_for(ada, path, code, monkeypatch):
         assert ada(*made)[0] == 0
         found, out, told = ada("webhooks", "test", "x")
     assert found == code, told
-    assert ("taken: 200" in out) if not code else ("Not taken: 500. answer 500" in told)
+    assert ("accepted: 200" in out) if not code else ("Not accepted: 500. answer 500" in told)
     out = ada("webhooks", "deliveries", "x")[1]
     assert rows(out)[1][1:3] == ["webhook.test", "delivered" if not code else "failed"]
     one = rows(out)[1][0]

@@ -95,7 +95,7 @@ def test_the_command_line_writes_what_rehearse_reads(kant, tmp_path):  # noqa: F
         file = tmp_path / name
         code, out, note = kant("snapshot", "demo", "-o", str(file), *flags)
         assert (code, out) == (0, "")
-        assert note == f"{file}: 6 nodes, 1 jobs that wait, 1 that hold places.\n"
+        assert note == f"{file}: 6 nodes, 1 waiting jobs, 1 that hold places.\n"
         [said] = rehearsed(file)
         assert [part["name"] for part in said["waits"]] == [None if flags else "new"]
         shown = StringIO()

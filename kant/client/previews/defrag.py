@@ -22,10 +22,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--at",
         type=deadline,
         metavar="WHEN",
-        help="have it done at a time: 6h or a time, by a plan that is made anew then",
+        help="do it later: 6h or a time; a new plan is made then",
     )
-    what("--orders", action="store_true", help="list what is ordered for a time")
-    what("--cancel", metavar="ORDER", help="call off an order, by the beginning of its ID")
+    what("--orders", action="store_true", help="list the orders for later")
+    what("--cancel", metavar="ORDER", help="call off an order, by the start of its id")
     flag = parser.add_argument
     flag("-n", "--count", type=int, metavar="N", help="number of whole nodes to free")
     flag("-G", "--gpu-type", help="GPU type of the nodes")
@@ -56,7 +56,7 @@ def defrag(api: Api, args: argparse.Namespace) -> None:
         _orders(api, args, f"clusters/{quote(cluster, safe='')}/plan-orders")
         return
     if args.until and not args.at:
-        raise usage("--until belongs to --at.")
+        raise usage("--until needs --at.")
     if (args.apply or args.at) and args.reason is None:
         raise usage("Give a reason with --reason TEXT; it is shown with the nodes.")
     wish: Row = {}
@@ -119,13 +119,13 @@ def _orders(api: Api, args: argparse.Namespace, path: str) -> None:
             "BY",
             "HOW IT WENT",
         )
-        output.listed(args.output, list(api.items(path)), heads, _order_row, "Nothing is ordered.")
+        output.listed(args.output, list(api.items(path)), heads, _order_row, "There are no orders.")
         return
     if args.reason is None:
         raise usage("Give a reason with --reason TEXT; it is kept in the audit trail.")
     found = [one["id"] for one in api.items(path) if one["id"].startswith(args.cancel)]
     if len(found) != 1:
-        wrong = "Several orders begin so." if found else "There is no such order."
+        wrong = "Several orders match." if found else "There is no such order."
         raise ClientError(FAILED, f"{wrong} See: kant defrag --orders")
     done = api.post(f"{path}/{found[0]}/cancel", {"reason": args.reason})
     if args.output == "json":

@@ -32,7 +32,7 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
         "--count",
         type=int,
         metavar="N",
-        help="preview this many nodes, those that cost least",
+        help="preview this many nodes, the cheapest to take out",
     )
     flag("-G", "--gpu-type", help="GPU type of these nodes")
 

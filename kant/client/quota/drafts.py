@@ -92,7 +92,7 @@ def import_file(api: Api, args: argparse.Namespace) -> None:
     me = _path(_me(api))
     cells, places = sheets.edits(api, args.file, now_or_none(api, me))
     if not cells:
-        output.note("Nothing to import: the quotas are as the file says.")
+        output.note("Nothing to import: the quotas already match the file.")
         return
     try:
         draft = api.patch(me, {"cells": cells, "refuse_unreadable": True})
@@ -174,15 +174,15 @@ def add_flags(command: Any, kinds: Any, formats: Any) -> None:
                       help="GPU type of the quota (default: none, the place and weight "
                       "of the tenant)")  # fmt: skip
     made.add_argument("gpus", type=_amount_or_cell, metavar="GPUS",
-                      help="GPUs that the tenant always gets; or a cell of the CSV of the page of "
-                      "quotas in quotes, e.g. '8 shared borrow 4 lend any'")  # fmt: skip
+                      help="GPUs that the tenant always gets; or a cell of the quotas CSV in "
+                      "quotes, e.g. '8 shared borrow 4 lend any'")  # fmt: skip
     made.add_argument("--mode", choices=("shared", "isolated"),
                       help="isolated: neither borrows nor lends")  # fmt: skip
     for name, what in (("--borrow-limit", "borrow"), ("--lend-limit", "lend")):
         made.add_argument(name, type=limit, metavar="GPUS",
                           help=f"most GPUs that it may {what}, or {NO_LIMIT}")  # fmt: skip
     made.add_argument("--over", action="store_true",
-                      help="overwrite what somebody else has set meanwhile")  # fmt: skip
+                      help="overwrite a change that somebody else has made since")  # fmt: skip
     text = "write the quotas of a CSV file into your draft, all or none"
     sheets.add_flags(command("import", import_file, text, formats, kinds))
     text = "write all quotas as CSV, as a draft would make them"

@@ -76,7 +76,7 @@ def revert(api: Api, args: argparse.Namespace) -> bool:
     found = api.get("audit", {"action": "tenant.changed", "q": args.change, "limit": 500})["items"]
     found = [one for one in found if one["id"].startswith(args.change.lower())]
     if len(found) > 1:
-        raise usage(f"{args.change!r} means {len(found)} changes; give more of the id.")
+        raise usage(f"{args.change!r} matches {len(found)} changes; give more of the id.")
     if not found:
         return False
     (record,) = found
@@ -103,8 +103,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tenant", metavar="TENANT", help="name of the tenant")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--below", metavar="TENANT", help="tenant above it then")
-    where.add_argument("--top", action="store_true", help="below nobody; for operators")
+    where.add_argument("--top", action="store_true", help="at the top of the tree; for operators")
     parser.add_argument("--weight", type=weight, metavar="N",
-                        help="weight of its share, where the policy shares fairly")  # fmt: skip
+                        help="weight of its share, used if the policy has fair share")  # fmt: skip
     parser.add_argument("--over", action="store_true",
-                        help="overwrite what somebody else has set meanwhile")  # fmt: skip
+                        help="overwrite a change that somebody else has made since")  # fmt: skip

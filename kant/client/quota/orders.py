@@ -12,7 +12,7 @@ from kant.client.quota import moves
 
 PENDING = ("waiting", "scheduled")
 OPEN = (*PENDING, "temporary")
-CHANGED = "yes: it cannot be carried out any more"
+CHANGED = "yes: it can no longer be carried out"
 NAMED = "of the order, or the beginning of it"
 
 
@@ -108,10 +108,10 @@ def _one(api: Api, text: str) -> dict[str, Any]:
     Raises ClientError if none or several match.
     """
     if not text:
-        raise usage("Name an order by its id, or by the beginning of the id.")
+        raise usage("Name an order by its id, or by the start of the id.")
     found = [one for one in api.items("quota-orders") if one["id"].startswith(text.lower())]
     if len(found) != 1:
-        several = f"{text!r} means {len(found)} orders; give more of the id."
+        several = f"{text!r} matches {len(found)} orders; give more of the id."
         none = f"There is no order {text!r} that you may see. See: kant quota orders --all"
         raise usage(several) if found else ClientError(NOT_FOUND, none)
     return found[0]

@@ -106,7 +106,7 @@ def read(name: str) -> list[Cell]:
     faults, found = [], dict[tuple[str, str], Cell]()
     for at, head in enumerate(heads):
         if at and head and head in heads[1:at]:
-            faults.append(f"  line {rows[0][0]}, column {at + 1}: {head} stands there twice.")
+            faults.append(f"  line {rows[0][0]}, column {at + 1}: {head} appears twice.")
     for line, row in rows[1:]:
         tenant = row[0].strip()
         for at, text in enumerate((one.strip() for one in row[1:]), start=1):
@@ -118,8 +118,8 @@ def read(name: str) -> list[Cell]:
             elif at >= len(heads) or not heads[at]:
                 faults.append(f"{where}: name the GPU type in the first line of the column.")
             elif (tenant, heads[at]) in found:
-                faults.append(f"{where}: {tenant} stands in line "
-                              f"{found[tenant, heads[at]].line}, too.")  # fmt: skip
+                other = found[tenant, heads[at]].line
+                faults.append(f"{where}: {tenant} is also in line {other}.")
             else:
                 found[tenant, heads[at]] = Cell(line, at + 1, tenant, heads[at], text)
     if faults:
@@ -140,7 +140,7 @@ def _rows(name: str) -> Iterator[tuple[int, list[str]]]:
         raise usage(f"{name} cannot be read: {error}.") from None
     text = text.removeprefix("\ufeff")
     if len(text) > MOST_LENGTH:
-        raise usage(f"{name} has more than 1,000,000 characters; this is no table of quotas.")
+        raise usage(f"{name} has more than 1,000,000 characters; this is not a table of quotas.")
     first = text.split("\n", 1)[0]
     separator = next((sign for sign in SEPARATORS if sign in first), ",")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)

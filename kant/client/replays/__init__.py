@@ -112,7 +112,7 @@ def _address(api: Api, text: str) -> str:
         return f"replays/{text.lower()}"
     ids = [one["id"] for one in api.items("replays") if one["id"].startswith(text.lower())]
     if len(ids) != 1:
-        several = f"{text!r} means {len(ids)} replays; give more of the id."
+        several = f"{text!r} matches {len(ids)} replays; give more of the id."
         none = f"There is no replay {text!r}. See: kant replay list"
         raise usage(several) if ids else ClientError(NOT_FOUND, none)
     return f"replays/{ids[0]}"
@@ -129,7 +129,9 @@ def _followed(api: Api, replay: dict[str, Any]) -> dict[str, Any]:
             time.sleep(POLL_S)
             replay = api.get(path)
     except KeyboardInterrupt:
-        output.note(f"It goes on without you: kant replay show {output.short(replay['id'])} --wait")
+        output.note(
+            f"It goes on in the background: kant replay show {output.short(replay['id'])} --wait"
+        )
         raise
     return replay if "result" in replay else api.get(path)
 

@@ -42,11 +42,11 @@ def events(api: Api, args: argparse.Namespace) -> None:
     if args.job is not None:
         given = [name for name in (*FILTERS, "since", "until") if getattr(args, name) is not None]
         if given:
-            raise usage(f"--{given[0]} is of all events. Leave it out, or JOB.")
+            raise usage(f"--{given[0]} filters all events. Leave out either it or JOB.")
         jobs.events(api, args)
         return
     if args.limit < 1:
-        raise usage("--limit is 1 or more.")
+        raise usage("--limit must be at least 1.")
     query = {name: getattr(args, name) for name in FILTERS} | _period(args.since, args.until)
     query["limit"] = 500 if args.all else min(args.limit, 500)
     found = list(islice(api.items("events", query), None if args.all else args.limit))

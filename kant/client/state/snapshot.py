@@ -36,7 +36,7 @@ def snapshot(api: Api, args: argparse.Namespace) -> None:
     except OSError as error:
         raise ClientError(FAILED, f"{args.output} cannot be written: {error.strerror}.") from None
     facts = Counter(fact["fact"] for one in found["scopes"] for fact in one["facts"])
-    jobs = f"{facts['JobSubmitted']} jobs that wait, {facts['JobRestored']} that hold places"
+    jobs = f"{facts['JobSubmitted']} waiting jobs, {facts['JobRestored']} that hold places"
     output.note(f"{args.output}: {facts['NodeChanged']} nodes, {jobs}.")
 
 

@@ -66,9 +66,9 @@ def top(api: Api, args: argparse.Namespace) -> None:
     if args.what == NODES and args.tenant:
         raise usage("Nodes belong to no tenant. Leave --tenant out.")
     if not 1 <= args.limit <= MOST:
-        raise usage(f"--limit is from 1 to {MOST}.")
+        raise usage(f"--limit must be from 1 to {MOST}.")
     if args.watch == 0:
-        raise usage("--watch is 1s or more.")
+        raise usage("--watch must be at least 1s.")
     while True:
         _show(args, _nodes(api, args) if args.what == NODES else _holders(api, args))
         if args.watch is None:
@@ -112,7 +112,7 @@ def _holders(api: Api, args: argparse.Namespace) -> list[Row]:
         for one in found["types"]:
             held = f"{output.number(one['held'])} of {one['gpus']} GPUs held"
             out = one["gpus"] - one["healthy"]
-            print(f"{one['gpu_type']}: {held}" + f", {out} out of order" * bool(out))
+            print(f"{one['gpu_type']}: {held}" + f", {out} out of service" * bool(out))
         if found["count"] > len(found["items"]):
             output.note(f"The first {len(found['items'])} of {found['count']}.")
     return list(found["items"])
