@@ -80,7 +80,8 @@ class ResizedJob:
     """A running job whose number of pods changes.
 
     `leave` pods go. Of `more` pods, `at_once` get places at once and all have one at `all_at` (None
-    = beyond the forecast). `why`: why they never get places; "" = they may.
+    = beyond the forecast). `why`: why they never get places; "" = they may. `notice_s`: the seconds
+    of warning of pods that go (0 = no warning).
     """
 
     job: AffectedJob
@@ -89,6 +90,7 @@ class ResizedJob:
     at_once: int
     all_at: datetime | None
     why: str = ""
+    notice_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from scheduling.engine.deltas import Delta, PastUse, PolicyChanged, TenantsChang
 from scheduling.engine.types import Policy, QuotaSpec, TenantSpec
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.queries.explain import policy_in_use
-from scheduling.queries.known import CannotTell, Known, scene_at, scopes_of
+from scheduling.queries.known import CannotTell, Known, notices_of, scene_at, scopes_of
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses, terms_of
 from scheduling.queries.standstill import standstill
 from scheduling.queries.whatif.by_rows import asked_or
@@ -261,7 +261,8 @@ def _stopping(jobs: "JobsTold", job: str, stop: JobStop) -> StoppingJob:
 def _resized(jobs: "JobsTold", job: str, resize: ResizeEffect) -> ResizedJob:
     at = _instant(resize.all_at)
     of = jobs.one(job)
-    return ResizedJob(of, resize.leave, resize.more, resize.at_once, at, resize.why)
+    notice_s = jobs.notices.get(job, 0.0)
+    return ResizedJob(of, resize.leave, resize.more, resize.at_once, at, resize.why, notice_s)
 
 
 def _shifting(jobs: "JobsTold", job: str, shift: Shift) -> ShiftingJob:
@@ -286,12 +287,11 @@ class JobsTold:
     def __init__(self, viewer: User, ids: Sequence[str]) -> None:
         access = access_of(viewer)
         self._told: dict[str, AffectedJob] = {}
-        self.notices: dict[str, float] = {}  # seconds of warning, of jobs that want one
-        for some in chunks(list(dict.fromkeys(ids))):
+        ids = list(dict.fromkeys(ids))
+        self.notices = notices_of(ids)
+        for some in chunks(ids):
             for row in Job.objects.filter(id__in=some).select_related("tenant", "user"):
                 self._told[str(row.pk)] = seen_with(access, row)
-                if row.checkpoint_notice_s:
-                    self.notices[str(row.pk)] = row.checkpoint_notice_s
 
     def one(self, job: str) -> AffectedJob:
         """Return a job; one that was deleted meanwhile comes without details."""

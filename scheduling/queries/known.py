@@ -131,9 +131,10 @@ def scopes_of(policy: Policy) -> list[str]:
 
 
 def scene_at(facts: Iterable[Delta], now: float) -> Scene:
-    """Return a scene made of `Known.facts`, with job names, by which run times are known."""
+    """Return a scene made of `Known.facts`, with what runs ahead need beside: names and notices."""
     facts = list(facts)
-    return scene_of(facts, now, names_of(jobs_told(facts)))
+    jobs = jobs_told(facts)
+    return scene_of(facts, now, names_of(jobs), notices_of(jobs))
 
 
 def jobs_told(facts: Iterable[Delta]) -> list[str]:
@@ -147,6 +148,15 @@ def names_of(jobs: Sequence[str]) -> dict[str, str]:
     for some in chunks(jobs):
         rows = Job.objects.filter(id__in=some).order_by().values_list("id", "name")
         found.update((str(job), name) for job, name in rows)
+    return found
+
+
+def notices_of(jobs: Sequence[str]) -> dict[str, float]:
+    """Return the seconds of warning before their pods are deleted, of jobs that ask for it."""
+    found: dict[str, float] = {}
+    for some in chunks(jobs):
+        rows = Job.objects.filter(id__in=some, checkpoint_notice_s__gt=0).order_by()
+        found.update((str(job), s or 0) for job, s in rows.values_list("id", "checkpoint_notice_s"))
     return found
 
 

@@ -24,7 +24,8 @@ class Arrival:
     - `heard_after_s`: how long after submission the scheduler hears of it.
     - `not_before`: no start before this instant of the run.
     - `leaves_s`: by (pod set, ordinal), how long the pod takes to leave at its first, second, …
-      preemption, as far as known.
+      preemption, as far as known. Otherwise it takes `Settings.evict_s`, after `notice_s` in which
+      it may save its work.
     - `cluster`: the cluster to run on, if there are several; "" = where it starts first. Only
       clusters with the labels of `cluster_selector` are allowed; those with more of
       `cluster_labels` are preferred.
@@ -39,6 +40,7 @@ class Arrival:
     heard_after_s: float = 0.0
     not_before: float = 0.0
     leaves_s: Mapping[Pod, tuple[float, ...]] | None = None
+    notice_s: float = 0.0
     cluster: str = ""
     cluster_selector: Mapping[str, str] | None = None
     cluster_labels: Mapping[str, str] | None = None

@@ -74,12 +74,15 @@ class Run:
         return number
 
     def evict(self, pod: Pod, usual_s: float) -> float:
-        """Count a preemption of the pod; return the seconds until it is gone (else `usual_s`)."""
+        """Count a preemption of the pod; return the seconds until it is gone.
+
+        `usual_s`: from the end of its notice on, unless more is known of this pod.
+        """
         before = self.evicted.get(pod, 0)
         self.evicted[pod] = before + 1
         self.stops[pod] = self.stops.get(pod, 0) + 1
         known = (self.arrival.leaves_s or {}).get(pod, ())
-        return known[before] if before < len(known) else usual_s
+        return known[before] if before < len(known) else self.arrival.notice_s + usual_s
 
     def displaced(self, pod: Pod) -> None:
         """Note that the pod lost its place, and is missing until it has another one."""

@@ -53,7 +53,8 @@ class ResizedJobOutput(serializers.Serializer[Any]):
     """A running job whose number of pods changes.
 
     `leave` pods go. Of `more` pods, `at_once` get places at once and all have one at `all_at` (null
-    = beyond the forecast). `why`: why they never get places; "" = they may.
+    = beyond the forecast). `why`: why they never get places; "" = they may. `notice_s`: the seconds
+    of warning of pods that go; at the latest after that they are gone.
     """
 
     job = AffectedJobOutput()
@@ -62,6 +63,7 @@ class ResizedJobOutput(serializers.Serializer[Any]):
     at_once = serializers.IntegerField()
     all_at = serializers.DateTimeField(allow_null=True)
     why = serializers.CharField()
+    notice_s = serializers.FloatField()
 
 
 class ImpossibleJobOutput(serializers.Serializer[Any]):

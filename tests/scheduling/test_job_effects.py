@@ -1,6 +1,7 @@
 """What acts on jobs would do to all jobs, over REST: `jobs:act` and the calls for one job."""
 
 import pytest
+from django.utils.dateparse import parse_datetime
 
 from scheduling.models import ClusterPolicy, Job, JobEvent
 from tenants.models import Quota
@@ -112,12 +113,18 @@ def test_another_number_of_pods_of_a_running_service_tells_who_goes_and_who_come
         return found, resize
 
     fewer, resize = sized(1)
-    assert resize == {"leave": 1, "more": 0, "at_once": 0, "all_at": None, "why": ""}
+    told = {"leave": 1, "more": 0, "at_once": 0, "all_at": None, "why": "", "notice_s": 0.0}
+    assert resize == told
     assert fewer["counts"]["sooner"] == 2  # the first in line needs three nodes, and gets them
     _, resize = sized(4)
     assert (resize["leave"], resize["more"], resize["at_once"]) == (0, 2, 0)
     assert resize["all_at"] > fewer["as_of"]  # when the other one is over
     assert Job.objects.get(pk=old.pk).pod_sets.get().count == 2
+    Job.objects.filter(pk=old.pk).update(checkpoint_notice_s=600)
+    warned, resize = sized(1)
+    assert resize == told | {"notice_s": 600.0}
+    begin = min(parse_datetime(shift["after"]) for shift in warned["shifts"])
+    assert (begin - parse_datetime(warned["as_of"])).total_seconds() >= 590.0
 
 
 def test_an_array_is_previewed_as_its_jobs_are(full):

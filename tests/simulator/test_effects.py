@@ -266,3 +266,30 @@ def test_jobs_on_nodes_that_are_gone_are_placed_again(gang, least, slice_size):
     goes_on_with_less = gang and least is not None
     assert (found.shifts["next"].before > NOW) != goes_on_with_less
     assert (found.impossible, found.stops) == ({}, {})
+
+
+# --- notices --------------------------------------------------------------------------------------
+def warned(at, **notices):
+    return replace(at, notices=notices)
+
+
+def test_a_preemptor_starts_when_the_notice_of_its_victims_is_over():
+    running = runs("old", 0), runs("young", 1, since=600.0)
+    at = scene(*running, waits("mine", tenant="b"), borrow=8, a=16, b=0)
+    change = tenancy(borrow=8, a=8, b=8)
+    found = effects(warned(at, young=300.0), change)
+    assert (found.starts, found.shifts["mine"].after) == ((), NOW + 300.0)
+    assert found.stops["young"].again == NOW + 1300.0  # when b's job is over
+    plain = effects(at, change)
+    assert (found.held_before, found.held_after) == (plain.held_before, plain.held_after)
+
+
+def test_pods_of_a_job_that_is_made_smaller_stay_until_their_notice_is_over():
+    web = service("web", 0, 1)
+    at = scene(web, waits("next"), nodes=2, policy=Policy(), a=16, b=0)
+    found = effects(warned(at, web=300.0), sized(web, 1))
+    assert found.resizes == {"web": ResizeEffect(leave=1)}
+    assert (found.shifts["next"].after, found.stops) == (NOW + 300.0, {})
+    gang = service("web", 0, 1, pods=2, gang=True, min_count=1)
+    at = scene(gang, waits("next"), nodes=2, policy=Policy(), a=16, b=0)
+    assert effects(warned(at, web=300.0), sized(gang, 1)).shifts["next"].after == NOW + 300.0

@@ -67,7 +67,9 @@ def _resize(one: Row) -> str:
     parts = []
     if one["leave"]:
         leave = "leaves" if one["leave"] == 1 else "leave"
-        parts.append(f"{_pods(one['leave'])} {leave} at once")
+        warned = one.get("notice_s")
+        when = f"within {output.duration(warned)}, once work is saved" if warned else "at once"
+        parts.append(f"{_pods(one['leave'])} {leave} {when}")
     if one["more"] and one["at_once"] == one["more"]:
         parts.append(f"{_pods(one['more'])} more at once")
     elif one["why"]:

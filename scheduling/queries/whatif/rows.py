@@ -28,6 +28,7 @@ from scheduling.queries.known import (
     jobs_of,
     keepers_on,
     names_of,
+    notices_of,
     tenancy_of,
     told_at_start,
 )
@@ -63,6 +64,7 @@ class KeptRows:
         self.nodes: dict[str, KeptNode] = {}
         self.jobs: dict[str, JobFacts] = {}
         self.names: dict[str, str] = {}  # of the jobs
+        self.notices: dict[str, float] = {}  # of jobs whose pods want a warning, in seconds
         self._news = News(cluster.pk)
         self._settings: tuple[Any, ...] | None = None
         self._node_marks: dict[str, Mark] = {}
@@ -161,10 +163,13 @@ class KeptRows:
         for job in gone | changed - {one.request.id for one in found}:
             jobs.pop(job, None)
             self.names.pop(job, None)
+        for job in gone | changed:
+            self.notices.pop(job, None)
         for one in found:
             if jobs.get(one.request.id) != one:
                 jobs[one.request.id] = one
         self.names |= names_of([job for job in jobs if job not in self.names])
+        self.notices |= notices_of([one.request.id for one in found])
         self._job_marks = marks
         if jobs != self.jobs:
             self.jobs = jobs

@@ -1,7 +1,7 @@
 """One run of the simulator, from a state on, until the jobs that wait in it have started."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from scheduling.engine.decisions import CycleResult, Waiting
@@ -29,6 +29,11 @@ from scheduling.simulator.run import Run
 def held_in(told: QueuesChanged) -> set[tuple[str, str]]:
     """Return the held queues, as (tenant, name)."""
     return {(queue.tenant, queue.name) for queue in told.queues if queue.held}
+
+
+def beyond_count(job: JobRequest, pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods that a job has too many."""
+    return [pod for pod in pods if pod[1] >= job.pod_sets[pod[0]].count]
 
 
 class _Over(Exception):
@@ -78,6 +83,7 @@ class RunAhead(Simulation):
         )
         self._learned = learned or LearnedTimes(RunTimes(), learns=False)
         self.starts: dict[str, float] = {}
+        self._notices = scene.notices
         self._awaited = {job.id for job in scene.waiting}
         self._most_cycles, self._late, self.cut = most_cycles, late, False
         self.state = ground.twin()
@@ -100,7 +106,8 @@ class RunAhead(Simulation):
 
     def _knows(self, job: JobRequest, lasts: float) -> Run:
         row = self.observer.jobs.add(job)
-        run = Run(Arrival(job, lasts), row, self.observer.jobs.unit[row])
+        arrival = Arrival(job, lasts, notice_s=self._notices.get(job.id, 0.0))
+        run = Run(arrival, row, self.observer.jobs.unit[row])
         self.jobs[job.id] = run
         return run
 
@@ -175,8 +182,8 @@ class RunAhead(Simulation):
     def _asks_for(self, delta: JobChanged) -> None:
         """Change the request of a job that holds places.
 
-        Pods beyond its new count are gone at once. If it is no gang, new pods are missing from then
-        on.
+        Pods beyond its new count are gone when their notice is over. If it is no gang, new pods are
+        missing from then on.
         """
         job, run = delta.job, self.jobs[delta.job.id]
         self._deltas.append(delta)
@@ -186,16 +193,29 @@ class RunAhead(Simulation):
             return
         run.row = self.observer.jobs.add(job)
         run.unit = self.observer.jobs.unit[run.row]
-        beyond = [pod for pod in run.places if pod[1] >= job.pod_sets[pod[0]].count]
-        for pod in beyond:
-            self._places.give_back(run, pod, self.now)
-            run.stops[pod] = run.stops.get(pod, 0) + 1
-            run.moving.pop(pod, None)
-            self._deltas.append(PodRequeued(job.id, *pod, self.now))
+        beyond = beyond_count(job, run.places)
         if not job.gang:
             run.missing = max(0, run.missing + more + len(beyond))
-            if not (run.places or run.missing):
-                self._finish(run, SUCCEEDED)  # its other pods have ended
+        for pod in beyond:
+            run.moving.pop(pod, None)
+            self._leave_place(run, pod, run.evict(pod, 0.0))
+
+    def _gone(self, payload: tuple[str, int, Pod | None]) -> None:
+        job_id, epoch, pod = payload
+        run = self.jobs.get(job_id)
+        if pod is None or run is None or run.epoch != epoch:
+            super()._gone(payload)
+            return
+        if run.places is None or pod not in run.places:
+            return  # it was told to leave twice: by a preemption, and because it is one too many
+        job = run.arrival.job
+        if not beyond_count(job, (pod,)):
+            super()._gone(payload)
+            return
+        self._places.give_back(run, pod, self.now)
+        self._deltas.append(PodRequeued(job.id, *pod, self.now))
+        if not (job.gang or run.places or run.missing):
+            self._finish(run, SUCCEEDED)  # its other pods have ended
 
     def _queue_of(self, job_id: str) -> tuple[str, str]:
         job = self.jobs[job_id].arrival.job

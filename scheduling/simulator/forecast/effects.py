@@ -23,7 +23,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.types import MILLI, JobRequest
-from scheduling.simulator.forecast.ahead import RunAhead
+from scheduling.simulator.forecast.ahead import RunAhead, beyond_count
 from scheduling.simulator.forecast.bands import CYCLES, CYCLES_PER_JOB
 from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.forecast.likeness import traits_of
@@ -144,12 +144,12 @@ class Course(RunAhead):
         self.stopped_early = False
 
     def _asks_for(self, delta: JobChanged) -> None:
-        run, held = self.jobs[delta.job.id], len(self.jobs[delta.job.id].places or ())
-        more = delta.job.pods - run.arrival.job.pods
+        run = self.jobs[delta.job.id]
+        more, places = delta.job.pods - run.arrival.job.pods, tuple(run.places or ())
         super()._asks_for(delta)
-        if more and held:
-            left = held - len(run.places or ())
-            self.resizes[delta.job.id] = ResizeEffect(left, max(0, more))
+        if more and places:
+            leave = len(beyond_count(delta.job, places))
+            self.resizes[delta.job.id] = ResizeEffect(leave, max(0, more))
             if more > 0:
                 self._wanted[delta.job.id] = more
 
@@ -225,13 +225,11 @@ class Course(RunAhead):
         return super()._is_over() and self.now > self.soon and not self._wanted
 
     def _holdings(self) -> Counter[Holder]:
+        """Return what is booked: of pods that leave, to whom their places are promised."""
         held: Counter[Holder] = Counter()
-        for run in self.jobs.values():
-            job = run.arrival.job
-            for place in (run.places or {}).values():
-                model = self.nodes[place.node].gpu_model
-                milli = job.pod_sets[place.pod_set].milli_per_pod
-                held[Holder(job.tenant, model, not job.preemptible)] += milli
+        for booking in self.state.book.bookings.values():
+            for model, milli in booking.held.items():
+                held[Holder(booking.tenant, model, booking.non_preemptible)] += milli
         return held
 
 

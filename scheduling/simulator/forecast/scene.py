@@ -18,7 +18,8 @@ class Scene:
     """`facts`: everything but nodes and policy, in the order in which a scheduler is told.
 
     `waiting`: the jobs that may start, in that order. `held`: jobs that do not start until somebody
-    releases them. `names`: job id -> name, if it has one.
+    releases them. `names`: job id -> name, if it has one. `notices`: job id -> seconds of warning
+    before its pods are deleted, if it asks for that.
     """
 
     now: float
@@ -29,6 +30,7 @@ class Scene:
     held: tuple[JobRequest, ...]
     running: tuple[JobRestored, ...]
     names: Mapping[str, str] = field(default_factory=dict)
+    notices: Mapping[str, float] = field(default_factory=dict)
     levels: tuple[str, ...] = DEFAULT_LEVELS
 
     def name_of(self, job: JobRequest) -> str:
@@ -42,6 +44,7 @@ def scene_of(
     facts: Iterable[Delta],
     now: float,
     names: Mapping[str, str] | None = None,
+    notices: Mapping[str, float] | None = None,
     levels: tuple[str, ...] = DEFAULT_LEVELS,
 ) -> Scene:
     """Make a scene of what a scheduler would be told; `now` in seconds since the epoch."""
@@ -72,5 +75,6 @@ def scene_of(
         tuple(held),
         tuple(running),
         names or {},
+        notices or {},
         levels,
     )
