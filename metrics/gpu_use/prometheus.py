@@ -45,7 +45,7 @@ def wrong_address(address: str) -> str:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        return f"is no address: {error}"
+        return f"is not a valid address: {error}"
     if parts.scheme not in ("http", "https") or not host:
         return "must begin with http:// or https:// and name a host"
     if parts.query or parts.fragment:
@@ -78,7 +78,7 @@ async def _asked(address: str, query: str, end: datetime) -> Any:
         client.get(url, params=asked, allow_redirects=False) as answer,
     ):
         if 300 <= answer.status < 400:
-            raise PrometheusError("It redirects, which is not followed.")
+            raise PrometheusError("It redirects, and Kant does not follow redirects.")
         if answer.status != 200:
             raise PrometheusError(f"It answers {answer.status} ({answer.reason}).")
         body = bytearray()
@@ -89,16 +89,16 @@ async def _asked(address: str, query: str, end: datetime) -> Any:
     try:
         told = json.loads(body)
     except ValueError:
-        raise PrometheusError("It does not answer as the API of a Prometheus does.") from None
+        raise PrometheusError("Its answer is not one of the Prometheus API.") from None
     if not isinstance(told, dict) or told.get("status") != "success":
-        raise PrometheusError("It does not answer as the API of a Prometheus does.")
+        raise PrometheusError("Its answer is not one of the Prometheus API.")
     return told.get("data")
 
 
 def _read(data: Any) -> Iterator[tuple[tuple[str, tuple[str, ...], int], float]]:
     """Yield the samples of a vector that name a GPU of a node; ignore all others."""
     if not isinstance(data, dict) or data.get("resultType") != "vector":
-        raise PrometheusError("It does not answer as the API of a Prometheus does.")
+        raise PrometheusError("Its answer is not one of the Prometheus API.")
     sums: defaultdict[tuple[str, tuple[str, ...], int], list[float]] = defaultdict(list)
     try:
         for one in data["result"]:
@@ -110,7 +110,7 @@ def _read(data: Any) -> Iterator[tuple[tuple[str, tuple[str, ...], int], float]]
             if nodes and gpu.isascii() and gpu.isdigit() and len(gpu) < 6 and math.isfinite(value):
                 sums[str(labels.get("cluster", "")), nodes, int(gpu)].append(value)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-        raise PrometheusError("It does not answer as the API of a Prometheus does.") from None
+        raise PrometheusError("Its answer is not one of the Prometheus API.") from None
     for key, values in sums.items():
         yield key, sum(values) / len(values)
 
@@ -119,5 +119,5 @@ def _said(error: Exception) -> str:
     """Describe the error without the address, which may contain a password."""
     inner = getattr(error, "os_error", None) or error
     if isinstance(inner, OSError) and inner.errno and inner.errno > 0:
-        return f"There is no connection to it: {os.strerror(inner.errno)}."
-    return f"There is no connection to it ({type(error).__name__})."
+        return f"Kant cannot connect to it: {os.strerror(inner.errno)}."
+    return f"Kant cannot connect to it ({type(error).__name__})."

@@ -109,7 +109,10 @@ def policy_effects(viewer: User, cluster: Cluster, policy: Policy) -> Effects:
     """Return the effects from now on of scheduling a cluster by this policy."""
     before = policy_in_use(cluster.pk)
     if before.shards != policy.shards:
-        why = f"{cluster.name}: the change divides it into other shards, which cannot be previewed."
+        why = (
+            f"{cluster.name}: the change divides it into different shards, which cannot be "
+            "previewed."
+        )
         return Effects(timezone.now(), troubles=[why])
     half_life_s, used = half_life_of(policy), None
     if half_life_s and half_life_s != half_life_of(before):

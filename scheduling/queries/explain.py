@@ -171,7 +171,7 @@ def growth_of(job: Job) -> Growth | None:
     if has >= asked:
         return None
     if job.gang and any(place.state == PlacementState.SUCCEEDED for place in places):
-        text = "Some of its pods are done: the job is about to end and grows no more."
+        text = "Some of its pods are done: the job is about to end and no longer grows."
         return Growth(has, asked, "", text, None, {})
     if job.growth is None:
         text = "The scheduler has not looked for more places yet."
@@ -202,10 +202,10 @@ def start_of(job: Job) -> Start:
         text = f"It is expected to start on {on}, if running jobs end as expected."
         return Start(job.reserved_start, "reservation", text)
     if job.reason in NEVER:
-        return Start(None, "never", "It will not start as it is.")
+        return Start(None, "never", "It will not start unless it is changed.")
     match job.reason:
         case Reason.WAITING_FOR_PREEMPTION:
-            text = "Its places are held; it starts when the pods that make room are gone."
+            text = "Its places are reserved; it starts when the preempted pods are gone."
             return Start(None, "promised", text)
         case Reason.BACKING_OFF if "not_before" in job.evidence:
             at = datetime.fromtimestamp(job.evidence["not_before"], UTC)
@@ -217,17 +217,18 @@ def start_of(job: Job) -> Start:
         case Reason.ON_HOLD:
             return Start(None, "held", _why_held(job))
         case Reason.QUEUE_HELD:
-            return Start(None, "held", "Not before its queue is released.")
+            return Start(None, "held", "Not until its queue is released.")
         case Reason.WAITING_FOR_VOLUME:
-            return Start(None, "held", "Not before its volumes can be mounted.")
+            return Start(None, "held", "Not until its volumes can be mounted.")
         case Reason.WAITING_FOR_DEVICES:
-            return Start(None, "held", "Not before its claims can get their devices.")
+            return Start(None, "held", "Not until its claims can get their devices.")
         case Reason.WAITING_FOR_NODES:
-            return Start(None, "unknown", "Not before the cluster gets new nodes.")
+            return Start(None, "unknown", "Not until the cluster gets new nodes.")
         case Reason.WAITING_FOR_QUOTA | Reason.BORROW_LIMIT_REACHED:
             text = (
-                "It waits for quota, and nobody knows when that is there: a start is worked out, "
-                "by run times declared or learned, under backfill for the first that waits for it."
+                "It waits for quota, and Kant cannot tell when there will be enough: only under "
+                "backfill, and only for the first job that waits for the quota, Kant works out "
+                "a start from declared or learned run times."
             )
             return Start(None, "unknown", text)
         case Reason.QUEUE_LIMIT_REACHED:
@@ -241,18 +242,18 @@ def _start_in_queue(job: Job) -> Start:
         return Start(None, "unknown", "It needs more than its queue may ever hold.")
     at = free_again(job)
     if at is None:
-        text = "When jobs of its queue have ended; too few of them declare when that is."
+        text = "When jobs of its queue have ended; too few of them declare a run time to tell when."
         return Start(None, "unknown", text)
-    return Start(at, "earliest", "Its queue has room then, if its jobs end as declared.")
+    return Start(at, "earliest", "Its queue will have room then, if its jobs end as declared.")
 
 
 def _why_held(job: Job) -> str:
     if job.pod_hold and not job.held:
-        return "Not before its pod has changed."
+        return "Not until its pod is changed."
     if not job.held:
         return f"When the jobs before it have ended{_but_never(job)}."
     others = " and what it waits for is over" if job.after or job.after_ok else ""
-    return f"Not before it is released{others}."
+    return f"Not until it is released{others}."
 
 
 def _but_never(job: Job) -> str:
@@ -262,9 +263,9 @@ def _but_never(job: Job) -> str:
     stuck = before.filter(reason__in=[reason.value for reason in NEVER]).count()
     if not stuck:
         waits = IN_THE_WAY in job.evidence
-        return "; a job in its way has to be released or changed first" if waits else ""
+        return "; a job that it waits for has to be released or changed first" if waits else ""
     which = "one of them" if stuck == 1 else f"{stuck} of them"
-    return f"; {which} will never run as it is and has to be changed or cancelled"
+    return f"; {which} can never run and has to be changed or cancelled"
 
 
 def policy_in_use(cluster_id: int) -> Policy:
@@ -282,8 +283,8 @@ def _why_unknown(job: Job) -> str:
         return f"The policy {policy.queueing} makes no forecast; backfill makes one for heads."
     which = "of a GPU type" if job.gpu_milli else "without GPUs"
     return (
-        f"Only the first blocked job {which} gets a forecast, and only where the run times that "
-        "running jobs declare promise it a start."
+        f"Only the first blocked job {which} gets a forecast, and only if the declared run times "
+        "of running jobs allow one."
     )
 
 

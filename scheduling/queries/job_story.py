@@ -15,12 +15,12 @@ DEPENDENCIES_SHOWN = 20
 WHY = {
     PreemptionKind.PRIORITY: "which has a higher priority",
     PreemptionKind.RECLAIM: "whose tenant took back quota that it had lent",
-    PreemptionKind.BACKFILL: "which this job had passed and which had waited too long",
+    PreemptionKind.BACKFILL: "which had waited too long after this job passed it",
 }
 # By the kind of the event; a job that loses only some of its pods continues.
 OUTCOMES: dict[str, str] = {
     JobEventKind.PREEMPTED: "It went back to its queue",
-    JobEventKind.FAILED: "It ended, because Kant cannot make its pod again",
+    JobEventKind.FAILED: "It ended, because Kant cannot create its pod again",
 }
 
 

@@ -50,7 +50,7 @@ from scheduling.session.memory.raw import RawRows
 from scheduling.simulator.forecast.scene import Scene, scene_of
 from tenants.database.chunks import chunks
 
-FITS_NO_SHARD = "It fits into no shard alone and waits for nodes that the shards lend."
+FITS_NO_SHARD = "It fits in no single shard and waits for nodes that the shards lend."
 # Reasons for which the scheduler holds a job; it alone knows when they end.
 WAITS_ASIDE = (Reason.WAITING_FOR_VOLUME, Reason.WAITING_FOR_DEVICES)
 OTHER_AMOUNTS = ("pods", "gpus", "cpu_milli", "memory_mib")
@@ -74,7 +74,7 @@ class Known:
         if decided_on and (why := standstill(cluster)):
             raise CannotTell(why)
         if not self.nodes:
-            raise CannotTell(f"No node of cluster {cluster.name} is known.")
+            raise CannotTell(f"Kant knows no node of cluster {cluster.name} yet.")
         self.policy = policy_in_use(cluster.pk)
 
     def scope_of(self, request: JobRequest) -> str:

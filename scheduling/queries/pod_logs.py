@@ -37,7 +37,7 @@ MOST_OPEN = 64
 MOST_OPEN_BY_USER = 16
 # The container of pods that Kant makes; others may be added beside it.
 MAIN = "main"
-STOPS = "This server stops. Ask again."
+STOPS = "This server is stopping. Try again."
 
 
 class ClusterFailed(DomainError):
@@ -186,9 +186,9 @@ def _newest(job: Job, pod_set: PodSet, ordinal: int) -> Placement:
     if found is not None:
         _refuse_of_resized(job, pod_set, found)
     if job.state in TERMINAL:
-        raise NotFound(f"{job.name} ended before its pod {name} was made, so there is no log.")
+        raise NotFound(f"{job.name} ended before its pod {name} was created, so there is no log.")
     if found is not None and found.state == PlacementState.INTENDED:
-        raise Conflict(f"Pod {name} is being made on node {found.node}; there is no log yet.")
+        raise Conflict(f"Pod {name} is being created on node {found.node}; there is no log yet.")
     raise Conflict(f"Pod {name} has no place yet, so there is no log. {_why_waits(job)}".strip())
 
 
@@ -224,8 +224,8 @@ def _refuse_of_resized(job: Job, pod_set: PodSet, newest: Placement) -> None:
         return
     pods = f"{pod_set.count} pod{'s' * (pod_set.count != 1)}"
     raise NotFound(
-        f"Pod {pod_set.name}-{newest.ordinal} ended and does not come again: {job.name} asks for "
-        f"{pods} now. Its log is gone with it.",
+        f"Pod {pod_set.name}-{newest.ordinal} has ended and will not be created again: "
+        f"{job.name} now asks for {pods}. Its log is gone with it.",
         code="gone",
     )
 
@@ -244,7 +244,7 @@ def _node_failed(cluster: Cluster, pod: Placement, error: NodeFailed) -> Cluster
     log.warning("log of pod %s on cluster %s: %s", pod.pod_name, cluster.name, error)
     return ClusterFailed(
         f"Node {error.node} of cluster “{cluster.name}” does not give the log of pod "
-        f"{pod.pod_name} ({error}). Try again when the node answers."
+        f"{pod.pod_name} ({error}). Try again when the node responds."
     )
 
 
@@ -257,8 +257,9 @@ def _failed(cluster: Cluster, error: KubeError) -> ClusterFailed:
     log.warning("a log of cluster %s: %s", cluster.name, error)
     if error.code == 403:
         return ClusterFailed(
-            f"Kant may not read logs on cluster “{cluster.name}”: its account needs the right get "
-            "on pods and pods/log. An operator gives it by applying scheduling/kube/rbac.yaml."
+            f"Kant may not read logs on cluster “{cluster.name}”: its account needs the right "
+            "get on pods and pods/log. An operator can grant it by applying "
+            "scheduling/kube/rbac.yaml."
         )
     if error.code == 401:
         return ClusterFailed(
@@ -266,7 +267,7 @@ def _failed(cluster: Cluster, error: KubeError) -> ClusterFailed:
             "renew them."
         )
     if error.code == 0:
-        text = f"The Kubernetes API of cluster “{cluster.name}” does not answer. Try again later."
+        text = f"The Kubernetes API of cluster “{cluster.name}” does not respond. Try again later."
         return ClusterFailed(text, code="unavailable")
     return ClusterFailed(
         f"The Kubernetes API of cluster “{cluster.name}” answered {error.code}. Try again later; "

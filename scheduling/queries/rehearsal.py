@@ -48,8 +48,8 @@ from tenants.models import GpuType, User
 
 FORECASTS = ("reservation", "forecast")
 OVERDUE = (
-    "It starts when jobs end that have run for longer than they declared: by what they declared "
-    "there would be room already."
+    "It starts when jobs end that have run longer than they declared; by their declared run "
+    "times there would already be room."
 )
 DUE_S = 1.0  # running jobs are declared to end by now, or within this
 
@@ -221,7 +221,7 @@ def _told(viewer: User, job: Job, request: JobRequest, said: Rehearsal) -> Rehea
     start = explained.start if outlook is not Outlook.STARTS else None
     if said.room_at is not None:
         text = (
-            "By the run times that running jobs declare there is room for it then, if no other "
+            "By the declared run times of running jobs there is room for it then, if no other "
             "job takes it."
         )
         start = Start(datetime.fromtimestamp(said.room_at, UTC), "forecast", text)
@@ -268,7 +268,7 @@ def _summary(outlook: Outlook, request: JobRequest, said: Rehearsal) -> str:
         return f"{text} {why}: {said.verdict.summary}"
     if outlook is Outlook.MAKES_ROOM:
         jobs = counted(len(said.preempted), "job has", "jobs have")
-        return f"It would start as soon as {jobs} made room for it."
+        return f"It would start as soon as {jobs} have made room for it."
     return _of(said.verdict)
 
 

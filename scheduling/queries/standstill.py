@@ -17,12 +17,12 @@ def standstill(cluster: Cluster) -> str:
     name, heard = cluster.name, cluster.last_cycle_at
     if not cluster.is_active:
         return f"Cluster {name} is not active."
-    remedy = "An operator has to see that the processes of the scheduler run."
+    remedy = "An operator must check that the scheduler processes run."
     if heard is None:
-        return f"The scheduler of cluster {name} has not been heard of yet. {remedy}"
+        return f"The scheduler of cluster {name} has not been heard from yet. {remedy}"
     if (timezone.now() - heard).total_seconds() > SILENT_S:
         at = f"{heard:%Y-%m-%d %H:%M:%S} UTC"
-        return f"The scheduler of cluster {name} was last heard of at {at}. {remedy}"
+        return f"The scheduler of cluster {name} was last heard from at {at}. {remedy}"
     if cluster.connected:
         return ""
     if cluster.status_message:
@@ -38,11 +38,11 @@ def remarks(cluster: Cluster) -> str:
 def silence(cluster: Cluster, now: datetime) -> str:
     """Return the same for an active cluster in a few words.
 
-    For example “not heard of since 09:30:05 UTC”.
+    For example “not heard from since 09:30:05 UTC”.
     """
     heard = cluster.last_cycle_at
     if heard is None:
-        return "not heard of yet"
+        return "not heard from yet"
     if (now - heard).total_seconds() > SILENT_S:
-        return f"not heard of since {heard:%Y-%m-%d %H:%M:%S} UTC"
+        return f"not heard from since {heard:%Y-%m-%d %H:%M:%S} UTC"
     return "" if cluster.connected else "its scheduler cannot reach it"

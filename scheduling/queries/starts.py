@@ -12,12 +12,12 @@ from scheduling.models import Job, StartEstimate
 from scheduling.queries.kept import kept
 from scheduling.simulator.forecast.likeness import size_of
 
-NOT_YET = "It is not worked out yet; that takes a few seconds."
+NOT_YET = "Kant is still working it out; that takes a few seconds."
 OLD = timedelta(minutes=2)  # an older estimate is shown with its time
 PAST = timedelta(days=30)  # over which estimates are compared with starts
 BASES: Mapping[str, str] = {
     "declared": "declared run times",
-    "share": "declared run times, as far as like jobs used theirs",
+    "share": "declared run times, adjusted by how much of theirs similar jobs used",
     "runs": "earlier runs",
     "prior": "no history",
 }

@@ -242,7 +242,7 @@ class Router:
         if target == job.scope:
             return
         if target == WIDE:
-            text = "It fits into no shard alone; it waits for nodes that the shards lend."
+            text = "It fits in no single shard; it waits for nodes that the shards lend."
         elif target == WHOLE:
             text = "It is routed again when the jobs it waits for are over."
         else:

@@ -75,7 +75,7 @@ def test_a_node_is_drained_and_taken_back_by_keyboard_alone(new_tab):
     expect(ways.first).to_be_visible()
     go_to(tab, tab.page.locator("[name=way]:checked"))
     tab.page.keyboard.press("ArrowDown")
-    expect(tab.page.get_by_label("Drain by a time")).to_be_checked()
+    expect(tab.page.get_by_label("Drain by a deadline")).to_be_checked()
     go_to(tab, tab.page.get_by_label("Reason"))
     tab.page.keyboard.type("new fans")
     press(tab, "Preview")

@@ -226,7 +226,7 @@ def test_chart_tells_its_finding_and_shows_its_table(new_tab):
     tab = new_tab()
     tab.sign_in("operator")
     tab.open("/ops/?gpu=H200")
-    figure = tab.page.get_by_role("figure", name="Free GPUs by how free their node is")
+    figure = tab.page.get_by_role("figure", name="Free GPUs, by how free their nodes are")
     expect(figure.locator("[data-summary]")).to_contain_text("GPUs are free")
     figure.get_by_text("Show as table").click()
     expect(figure.locator("tbody tr")).to_have_count(8)

@@ -47,7 +47,7 @@ def test_a_node_is_drained_followed_and_taken_back(as_user, held):
     client = as_user("operator")
     assert "No pod of a job is left here." in told(client.get(page))
     back = told(client.post(f"{page}uncordon/", {"reason": "they turn"}, follow=True))
-    assert f"{held.node} takes jobs again." in back
+    assert f"{held.node} accepts jobs again." in back
     assert [r.action for r in AuditRecord.objects.filter(action__startswith="node.")][::-1] == [
         "node.drained",
         "node.uncordoned",
@@ -63,7 +63,7 @@ def test_what_is_missing_is_said_where_it_is_and_nothing_is_lost(as_user, held):
     assert 'value="900" selected' in told(answer)
     for wrong, text in (
         ({"way": "time", "within": "7"}, "Choose one of the times."),
-        ({"way": "burn"}, "Choose what happens to it."),
+        ({"way": "burn"}, "Choose what to do."),
     ):
         for path in (page, f"{page}preview/"):
             assert text in told(client.post(path, {"reason": "x"} | wrong))
@@ -98,7 +98,7 @@ def test_whole_nodes_are_planned_with_their_price_and_freed_as_they_were_shown(a
     at = (timezone.now() + timedelta(hours=6)).strftime("%Y-%m-%dT%H:%M")
     later = {"later": "yes", "reason": "tonight", "starts_at": at, "hours": "1.5", "moves": "2"}
     for wrong, text in (
-        ({"starts_at": ""}, "Say from when on, in UTC."),
+        ({"starts_at": ""}, "Give the time to start, in UTC."),
         ({"starts_at": "2020-01-01T00:00"}, "That time has passed"),
         ({"hours": "1,5"}, "Write a number of GPU-hours"),
         ({"moves": "x"}, "Write a whole number of jobs."),
@@ -112,9 +112,9 @@ def test_whole_nodes_are_planned_with_their_price_and_freed_as_they_were_shown(a
     assert (order.most_lost_gpu_s, order.most_moves, order.count) == (5400, 2, 1)
     assert "1 more whole node of H100" in told(done)
     cancel = f"{page}{order.pk}/cancel/"
-    assert "It stays as it is. Say why" in told(client.post(cancel, {"reason": ""}, follow=True))
-    assert "It is called off" in told(client.post(cancel, {"reason": "no"}, follow=True))
-    assert "It stays as it is." in told(client.post(cancel, {"reason": "no"}, follow=True))
+    assert "Nothing was changed. Say why" in told(client.post(cancel, {"reason": ""}, follow=True))
+    assert "The order is called off" in told(client.post(cancel, {"reason": "no"}, follow=True))
+    assert "Nothing was changed." in told(client.post(cancel, {"reason": "no"}, follow=True))
     assert "whole number from 1" in told(client.get(f"{page}?gpu=H100&count=x"))
     assert client.get(f"{page}?job=nothing").status_code == 404
     assert as_user("erin").get(page).status_code == 403

@@ -62,7 +62,7 @@ def test_a_cluster_that_is_not_connected_is_told_with_the_reason(as_user):
 
 def test_a_scheduler_that_is_silent_is_told_where_it_was_waited_for(as_user):
     Cluster.objects.update(last_cycle_at="2026-01-01T00:00:00Z")
-    silent = "The scheduler of cluster demo was last heard of at 2026-01-01 00:00:00 UTC."
+    silent = "The scheduler of cluster demo was last heard from at 2026-01-01 00:00:00 UTC."
     client = as_user("operator")
     assert silent in client.get("/ops/").content.decode()
     for state, told in (
@@ -320,7 +320,7 @@ def test_nodes_are_filtered_and_paged(as_user):
     [
         ("gpu=B200&q=node", "No node has GPUs of model “B200”, but there is “H200”", "?q=node"),
         ("cluster=nowhere", "There is no cluster “nowhere”", "?"),
-        ("show=asleep&page=2", "There is no choice of nodes “asleep”", "?"),
+        ("show=asleep&page=2", "There is no node filter “asleep”", "?"),
     ],
 )
 def test_a_filter_of_nodes_that_names_nothing_is_told(as_user, query, text, rest):

@@ -243,8 +243,8 @@ def test_whom_it_concerns_is_told_from_what_is_so_now(ops):
     running = Job.objects.filter(state="RUNNING").count()
     idle = NodeRecord.objects.filter(gpu_model="H100", allocated_milli=0, schedulable=True).count()
     assert told[0].startswith("Waiting: 5 jobs (632 GPUs). Holding places: ")
-    assert "so overdue at once: 1 job (64 GPUs)." in told[1]
-    assert told[2].startswith(f"Preemptible among those that hold places: {running - 1} jobs")
+    assert "so overdue immediately: 1 job (64 GPUs)." in told[1]
+    assert told[2].startswith(f"Preemptible jobs that hold places: {running - 1} jobs")
     assert "Not preemptible: 1 job" in told[2]
     assert told[3].startswith("Tenants that borrow GPUs now, on all clusters:")
     assert "speech 1 h 30 min" in told[4]
@@ -255,7 +255,7 @@ def test_whom_it_concerns_is_told_from_what_is_so_now(ops):
     some = f"{len(alone)} job{'s'[: len(alone) > 1]}" if alone else "no job"
     assert told[7].startswith(f"Jobs of one pod that may be moved: {some}")
     assert told[8] == f"Nodes with H100: 32, of which {idle} are idle now; 3 would be kept free."
-    assert told[9].startswith("Nodes at home in each shard: h 32, rest 88.")
+    assert told[9].startswith("Nodes of each shard: h 32, rest 88.")
     other = checked(ops, blame_s="1").context["effects"]
     assert len(other) == 1
 
@@ -295,7 +295,7 @@ def test_a_change_made_meanwhile_is_told_and_not_overwritten_unseen(ops):
     answer = saved(ops, check)
     assert answer.status_code == 422
     text = plain(answer)
-    assert "This policy was changed meanwhile. So yours was not saved." in text
+    assert "This policy was changed in the meantime. So yours was not saved." in text
     assert "Queueing: best-effort-fifo to strict-fifo , by operator just now" in text
     assert "“Order first”" in text
     assert "strict-fifo operator set it meanwhile; it was best-effort-fifo backfill" in text
@@ -318,7 +318,7 @@ def test_a_policy_that_was_saved_as_it_was_meanwhile_is_saved_at_the_second_try(
     check = checked(ops, queueing="backfill")
     change({})
     answer = saved(ops, check)
-    assert "Somebody saved this policy as it was meanwhile" in plain(answer)
+    assert "Somebody saved this policy without a change in the meantime" in plain(answer)
     assert saved(ops, answer).status_code == 302
     again = saved(ops, check)  # an older page: the change is there already
     assert again["Location"] == CHANGES

@@ -48,7 +48,7 @@ def test_exactly_this_policy_is_replayed_and_one_comes_back_from_there(ops):
     assert saved(ops, ops.get(back)).status_code == 302
     assert now() == {"blame_s": 60, "max_preemptions": 2, **tried}
     done = ops.get(back, follow=True)
-    assert "The policy is what that replay tried already." in plain(done)
+    assert "The policy already has the values that this replay tried." in plain(done)
 
 
 def test_the_reason_that_was_typed_is_there_after_a_replay(ops, as_user):

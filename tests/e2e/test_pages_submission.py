@@ -165,7 +165,7 @@ def test_of_several_clusters_the_form_asks_for_any_first_and_the_page_says_which
     job = Job.objects.get(name="bert")
     assert (job.any_cluster, job.cluster.name) == (True, "zz-far")
     page = unescape(client.get(reverse("job", args=[job.pk])).content.decode())
-    assert "Sent to zz-far: not heard of yet." in page
+    assert "Sent to zz-far: not heard from yet." in page
     again = client.get(f"/jobs/new/?like={job.pk}").content.decode()
     assert '<option value="any" selected>' in again
     client.post("/jobs/new/", {**said, "name": "nowhere", "cluster_selector": "data=x"})

@@ -137,7 +137,7 @@ def test_a_job_for_any_cluster_is_told_where_it_runs_and_why(kant):
     flags = ["-g", "1", "-G", "H100", "--cluster-selector", "data=local"]
     flags += ["--prefer-cluster", "rack=new"]
     code, said, note = kant("submit", "-n", "anywhere", "--cluster", "any", *flags)
-    why = "Sent to far: not heard of yet."
+    why = "Sent to far: not heard from yet."
     assert (code, said.splitlines()[0]) == (0, "Submitted anywhere to far: 1 GPU.")
     assert why in note
     lines = [line.split(maxsplit=1) for line in kant("show", "anywhere")[1].splitlines() if line]
@@ -256,7 +256,7 @@ def test_an_elastic_gang_is_told_why_it_has_no_more_pods(kant):
     job.placements.create(ordinal=1, state=PlacementState.RUNNING, **place)
     told = json.loads(kant("explain", name, "-o", "json")[1])["growth"]
     assert (told["has"], told["reason"], told["since"]) == (2, "", None)
-    assert told["summary"].endswith("the job is about to end and grows no more.")
+    assert told["summary"].endswith("the job is about to end and no longer grows.")
 
 
 def test_jobs_and_arrays_are_changed_held_released_and_cancelled(kant):
@@ -477,7 +477,7 @@ def test_a_job_is_named_after_its_command(word, name):
 def test_when_a_waiting_job_starts_is_shown_in_a_line(kant):
     job = submit(kant, "waits")
     line = next(each for each in kant("show", job)[1].splitlines() if each.startswith("starts "))
-    assert "no estimate: It is not worked out yet" in line
+    assert "no estimate: Kant is still working it out" in line
     Job.objects.update(reason="InsufficientGpus")
     at = timezone.now() + timedelta(hours=1)
     told = StartEstimate.objects.create(

@@ -107,7 +107,7 @@ def test_a_preempted_pod_is_evicted_and_its_job_ends(world):
     client = Client()
     client.force_login(world.user)
     page = client.get(f"/jobs/{victim}/").content.decode()
-    assert "It ended, because Kant cannot make its pod again" in page
+    assert "It ended, because Kant cannot create its pod again" in page
     assert sorted(map(state_of, uids)) == [S.FAILED, S.RUNNING, S.RUNNING, S.RUNNING]
 
 

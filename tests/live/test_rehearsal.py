@@ -113,12 +113,12 @@ def test_pods_of_others_hold_what_they_hold(world):
 def test_nothing_is_guessed_of_a_cluster_that_nobody_has_seen_lately(world):
     said = rehearse(world)
     assert (said["outlook"], said["as_of"]) == ("unknown", None)
-    assert "The scheduler of cluster live has not been heard of yet." in said["summary"]
+    assert "The scheduler of cluster live has not been heard from yet." in said["summary"]
     led(world)
     Cluster.objects.update(last_cycle_at="2026-01-01T00:00:00Z")
     said = rehearse(world)
     assert said["outlook"] == "unknown"
-    assert "was last heard of at 2026-01-01 00:00:00 UTC." in said["summary"]
+    assert "was last heard from at 2026-01-01 00:00:00 UTC." in said["summary"]
     assert said["quota"][0]["guaranteed"] == 1000
 
 

@@ -132,10 +132,10 @@ def test_mig_instances_of_a_gpu_are_told_by_their_mean(prometheus, ran):
     ("wrong", "told"),
     [
         ({"status": 503}, "It answers 503"),
-        ({"body": b"<html>"}, "not answer as the API"),
-        ({"body": b'{"status": "error", "errorType": "bad_data", "error": "x"}'}, "as the API"),
-        ({"body": b'{"status": "success", "data": {"resultType": "matrix"}}'}, "as the API"),
-        ({"body": NO_SAMPLE}, "as the API"),
+        ({"body": b"<html>"}, "not one of the Prometheus API"),
+        ({"body": b'{"status": "error", "errorType": "bad_data", "error": "x"}'}, "not one of the Prometheus API"),
+        ({"body": b'{"status": "success", "data": {"resultType": "matrix"}}'}, "not one of the Prometheus API"),
+        ({"body": NO_SAMPLE}, "not one of the Prometheus API"),
         ({"status": 302, "headers": {"Location": "http://127.0.0.1:1/"}}, "redirects"),
     ],
 )  # fmt: skip

@@ -211,17 +211,17 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
         ({"reason": "ExceedsCapacity"}, None, "never", "will not start"),
         ({"reason": "WaitingForQuota"}, None, "unknown", "waits for quota"),
         ({"reason": "BorrowLimitReached"}, None, "unknown", "waits for quota"),
-        ({"reason": "OnHold", "held": True}, None, "held", "before it is released."),
+        ({"reason": "OnHold", "held": True}, None, "held", "until it is released."),
         ({"reason": "OnHold", "held": True, "after": ["x"]}, None, "held", "what it waits for"),
         ({"reason": "OnHold"}, None, "held", "When the jobs before it have ended."),
         (
             {"reason": "OnHold", "evidence": {"jobs": 1, "in_the_way": "x"}},
             None,
             "held",
-            "have ended; a job in its way has to be released or changed first.",
+            "have ended; a job that it waits for has to be released or changed first.",
         ),
         ({"reason": "WaitingForVolume"}, None, "held", "volumes can be mounted"),
-        ({"reason": "WaitingForPreemption"}, None, "promised", "places are held"),
+        ({"reason": "WaitingForPreemption"}, None, "promised", "places are reserved"),
         (
             {"reason": "BackingOff", "evidence": {"not_before": 1893456000.5}},
             "2030-01-01T00:00:00.500000Z",
@@ -270,8 +270,8 @@ def test_who_waits_for_a_job_that_will_never_run_reads_so(eve):
     assert explained(eve, job_id)["start"]["text"] == "When the jobs before it have ended."
     Job.objects.filter(id=first).update(reason="ExceedsMaxQuota")
     said = explained(eve, job_id)["start"]["text"]
-    assert "one of them will never run as it is and has to be changed or cancelled." in said
+    assert "one of them can never run and has to be changed or cancelled." in said
     Job.objects.filter(id=second).update(reason="Misconfigured")
-    assert "2 of them will never run" in explained(eve, job_id)["start"]["text"]
+    assert "2 of them can never run" in explained(eve, job_id)["start"]["text"]
     Job.objects.filter(id__in=[first, second]).update(state="CANCELLED")
     assert explained(eve, job_id)["start"]["text"] == "When the jobs before it have ended."

@@ -181,11 +181,11 @@ def test_a_job_without_a_pod_says_why_it_waits(world):
         job=job, attempt=1, pod_set=0, ordinal=0, pod_name="x", node="h000",
         intended_at=job.submitted_at,
     )  # fmt: skip
-    made = "Pod worker-0 is being made on node h000; there is no log yet."
+    made = "Pod worker-0 is being created on node h000; there is no log yet."
     assert told(world, job) == (409, "conflict", made)
     placed.delete()
     Job.objects.filter(pk=job.pk).update(state="CANCELLED")
-    over = "one ended before its pod worker-0 was made, so there is no log."
+    over = "one ended before its pod worker-0 was created, so there is no log."
     assert told(world, job) == (404, "not-found", over)
 
 
@@ -256,7 +256,7 @@ def test_a_cluster_that_does_not_answer_is_told_without_its_address(world):
     world.org.cluster.save()
     client, answer = world.open(job)
     assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
-    assert "The Kubernetes API of cluster “demo” does not answer." in answer.read().decode()
+    assert "The Kubernetes API of cluster “demo” does not respond." in answer.read().decode()
     client.close()
     assert "127.0.0.1" not in told(world, job)[2]
 

@@ -129,7 +129,7 @@ def test_a_cluster_that_is_silent_is_passed_over_and_named(two):
     fill("far", 2)
     job = submit(two)
     assert job["cluster"] == "far"
-    told = f"demo is passed over: not heard of since {since:%Y-%m-%d %H:%M:%S} UTC"
+    told = f"demo is passed over: not heard from since {since:%Y-%m-%d %H:%M:%S} UTC"
     assert told in job["cluster_choice"]["summary"]
     Cluster.objects.filter(name="far").update(connected=False)
     assert submit(two)["cluster_choice"]["summary"].startswith("Sent to ")

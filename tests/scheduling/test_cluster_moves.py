@@ -176,7 +176,7 @@ def test_jobs_leave_a_cluster_that_is_silent_but_for_those_that_had_places(waits
     [moved] = move_waiting(timezone.now())
     assert (moved.pk, where(job), where(of_demo)) == (job.pk, "far", "demo")
     summary = Job.objects.get(pk=job.pk).chosen["summary"]
-    assert f"demo is passed over: not heard of since {since:%Y-%m-%d %H:%M:%S} UTC" in summary
+    assert f"demo is passed over: not heard from since {since:%Y-%m-%d %H:%M:%S} UTC" in summary
     # Where nobody decides anywhere it stays.
     Cluster.objects.filter(name="far").update(connected=False)
     assert (move_waiting(timezone.now()), where(job)) == ([], "far")

@@ -95,7 +95,7 @@ def test_why_there_is_none_is_told(page):
     assert "The log broke off" in page(BROKE)[1]
 
 
-BREAKS = [(BROKE, "The log broke off"), (Stopped(), "This server stops")]
+BREAKS = [(BROKE, "The log broke off"), (Stopped(), "This server is stopping")]
 
 
 @pytest.mark.parametrize(("breaks", "why"), BREAKS)

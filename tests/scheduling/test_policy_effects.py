@@ -41,7 +41,7 @@ def test_what_changes_nothing_for_jobs_says_so_and_new_shards_cannot_be_told(wou
     assert (found["starts"], found["stops"], found["troubles"]) == ([], [], [])
     found = would(shards=[{"name": "one", "gpu_models": ["H100"]}, {"name": "rest"}])
     assert found["until"] is None
-    assert "divides it into other shards" in found["troubles"][0]
+    assert "divides it into different shards" in found["troubles"][0]
     # However little time there is, what happens at once is told.
     monkeypatch.setattr(effects, "WITHIN_S", 0.0)
     began = time.process_time()

@@ -232,7 +232,7 @@ def test_a_start_that_is_overdue_is_no_time(fleet, queueing):
     runs(fleet, ["h000", "h001", "h002", "h003"], declared_s=60)  # for five minutes already
     start = ask(fleet)["rehearsal"]["start"]
     assert (start["at"], start["basis"]) == (None, "unknown")
-    assert start["text"].startswith("It starts when jobs end that have run for longer than they")
+    assert start["text"].startswith("It starts when jobs end that have run longer than they")
     # What the scheduler has reserved for a job that waits stays what is told of it.
     eve = fleet.client("eve")
     job = eve.post("/api/v1/jobs", HELLO, format="json").json()["id"]
@@ -372,7 +372,7 @@ def test_a_divided_cluster_is_asked_in_the_shard_of_the_job(fleet):
     assert (said["outlook"], said["places"]["nodes"]) == ("starts", 2)
     said = ask(fleet, replicas=4)["rehearsal"]
     assert said["outlook"] == "unknown"
-    assert "fits into no shard alone" in said["summary"]
+    assert "fits in no single shard" in said["summary"]
 
 
 def test_a_rehearsal_costs_few_queries_however_many_nodes_and_jobs(

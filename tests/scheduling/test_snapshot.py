@@ -72,7 +72,7 @@ def test_who_may_not_and_what_is_wrong_is_told(fleet):  # noqa: F811
     NodeRecord.objects.all().delete()
     answer = client.get(URL)
     assert (answer.status_code, answer.json()["detail"]) == (
-        409, "No node of cluster demo is known.",
+        409, "Kant knows no node of cluster demo yet.",
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from tenants.models import User
 from tests.organisation import build
 
 pytestmark = pytest.mark.usefixtures("now")
-REMEDY = "An operator has to see that the processes of the scheduler run."
+REMEDY = "An operator must check that the scheduler processes run."
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def test_at_work(org):
 
 
 def test_not_heard_of_yet(org):
-    assert told(org) == f"The scheduler of cluster demo has not been heard of yet. {REMEDY}"
+    assert told(org) == f"The scheduler of cluster demo has not been heard from yet. {REMEDY}"
 
 
 def test_silent(org):
     heard = timezone.now() - timedelta(seconds=SILENT_S + 1)
     why = told(org, connected=True, last_cycle_at=heard)
     when = f"{heard:%Y-%m-%d %H:%M:%S} UTC"
-    assert why == f"The scheduler of cluster demo was last heard of at {when}. {REMEDY}"
+    assert why == f"The scheduler of cluster demo was last heard from at {when}. {REMEDY}"
 
 
 def test_without_its_cluster(org):

@@ -110,7 +110,7 @@ def test_in_a_divided_cluster_each_size_is_asked_in_its_own_shard(fleet):  # noq
     NodeRecord.objects.filter(leaf="leaf-0").update(scope="one")
     row = told(fleet)["H100"]
     assert (row["gpus"], row["refused"], row["reason"]) == (16, 32, "")
-    assert row["summary"].startswith("It fits into no shard alone")
+    assert row["summary"].startswith("It fits in no single shard")
 
 
 def test_it_is_asked_again_when_it_is_old_and_by_one_at_a_time(fleet, monkeypatch):  # noqa: F811

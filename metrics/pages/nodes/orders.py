@@ -24,12 +24,12 @@ WAITS = "ends"
 BY_TIME = "time"
 # When pods must leave, in seconds from now.
 TIMES = (0, HOUR // 4, HOUR, 4 * HOUR, 12 * HOUR, 24 * HOUR, 72 * HOUR)
-UNKNOWN = "Choose what happens to it."
+UNKNOWN = "Choose what to do."
 UNKNOWN_TIME = "Choose one of the times."
 WAYS = (
     ("", "Cordon", "no new pods; running pods stay"),
     (WAITS, "Drain, and wait until its jobs end", "no job loses work"),
-    (BY_TIME, "Drain by a time", "jobs that are not done by then leave and are placed again"),
+    (BY_TIME, "Drain by a deadline", "jobs that have not ended by then leave and are placed again"),
 )
 
 
@@ -69,7 +69,7 @@ def times() -> list[tuple[str, str]]:
 
 def _node(request: HttpRequest, cluster: str, name: str) -> NodeRecord:
     if not actor_of(request).is_operator:
-        raise Http404("Only operators take nodes out of service.")
+        raise Http404("Only operators can take nodes out of service.")
     rows = NodeRecord.objects.select_related("cluster")
     return get_object_or_404(rows, cluster__name=cluster, name=name)
 
@@ -145,7 +145,7 @@ def node_lift(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
         )
     except DomainError as error:
         text = error.first_detail
-        messages.error(request, f"{name} stays as it is. {text}", extra_tags="bad")
+        messages.error(request, f"{name} was not changed. {text}", extra_tags="bad")
     else:
-        messages.success(request, f"{name} takes jobs again.", extra_tags="good")
+        messages.success(request, f"{name} accepts jobs again.", extra_tags="good")
     return redirect("node", cluster, name)

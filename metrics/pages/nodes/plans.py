@@ -94,7 +94,7 @@ class ShownPlan:
         order = self.order
         if order.job is not None:
             name = Job.objects.filter(pk=order.job).values_list("name", flat=True).first()
-            return f"Room for {name or 'a job that is no more'}"
+            return f"Room for {name or 'a deleted job'}"
         nodes = "node" if order.count == 1 else "nodes"
         return f"{order.count} more whole {nodes} of {short_model(order.gpu_model)}"
 
@@ -186,9 +186,9 @@ def plan_cancel(request: HttpRequest, cluster: str, order_id: uuid.UUID) -> Http
         cancel_plan(actor_of(request), order, why=Why(request.POST.get("reason", ""), PAGE))
     except DomainError as error:
         text = error.first_detail
-        messages.error(request, f"It stays as it is. {text}", extra_tags="bad")
+        messages.error(request, f"Nothing was changed. {text}", extra_tags="bad")
     else:
-        messages.success(request, "It is called off; nothing moves.", extra_tags="good")
+        messages.success(request, "The order is called off; nothing moves.", extra_tags="good")
     return redirect("node-plan", cluster)
 
 
@@ -212,7 +212,7 @@ def _ordered(request: HttpRequest, cluster: Cluster, wish: WantedPlan, why: Why)
     """Order the plan for the given time; raise DomainError."""
     starts_at, ends_at = (time_typed(request, name, wish.errors) for name in TIMES)
     if starts_at is None:
-        wish.errors.setdefault("starts_at", ["Say from when on, in UTC."])
+        wish.errors.setdefault("starts_at", ["Give the time to start, in UTC."])
     approved = Limits.typed(request.POST).read(wish.errors)
     if approved is None or starts_at is None or wish.errors:
         return ""
@@ -220,7 +220,7 @@ def _ordered(request: HttpRequest, cluster: Cluster, wish: WantedPlan, why: Why)
     order = order_plan(
         actor_of(request), cluster, goal, approved, starts_at=starts_at, ends_at=ends_at, why=why
     )
-    return f"It is planned for {utc(order.starts_at)}. The plan is made anew then."
+    return f"Scheduled for {utc(order.starts_at)}. Kant makes a new plan then."
 
 
 def _plan(request: HttpRequest, cluster: Cluster, wish: WantedPlan) -> Defragmentation | None:

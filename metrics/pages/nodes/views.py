@@ -61,7 +61,7 @@ def _nodes(request: HttpRequest) -> HttpResponse:
     if show in filters:
         rows = rows.filter(filters[show])
     elif show:
-        text = f"There is no choice of nodes “{show}”{but(show, filters)}"
+        text = f"There is no node filter “{show}”{but(show, filters)}"
         unknown["show"] = UnknownFilter("show", show, text)
     free = request.GET.get("free", "")
     if free and (band := FREE.fullmatch(free)) is None:

@@ -215,11 +215,16 @@ def summary(chosen: Selection) -> dict[str, Any]:
 
 CHARTS = (
     ("leaf-map", "Where GPUs are free", "c8", "tall"),
-    ("stranded", "Free GPUs by how free their node is", "c4", "tall"),
+    ("stranded", "Free GPUs, by how free their nodes are", "c4", "tall"),
     ("allocation", "Allocation and fragmentation over time", "c8", ""),
     ("gang-curve", "How many gangs of a size fit", "c4", ""),
-    ("waits", "Waits in all, until jobs have their places", "c6", "tall"),
-    ("placement", "Placement: nodes and groups used, of the fewest possible", "c6", "tall"),
+    ("waits", "Total waits, until jobs have their places", "c6", "tall"),
+    (
+        "placement",
+        "Placement: nodes and groups used, relative to the fewest possible",
+        "c6",
+        "tall",
+    ),
 )
 
 

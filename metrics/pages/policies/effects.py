@@ -76,14 +76,13 @@ def _overdue(waiting: QuerySet[Job], after: Policy) -> Iterator[str]:
     late = waiting.filter(blocked_since__lte=since)
     if late.exists():
         longer = duration(after.backfill_after_s)
-        yield f"Blocked for longer than {longer}, so overdue at once: {_counted(late)}."
+        yield f"Blocked for longer than {longer}, so overdue immediately: {_counted(late)}."
 
 
 def _preemptible(held: QuerySet[Job], before: Policy, after: Policy) -> Iterator[str]:
     able, others = held.filter(preemptible=True), held.filter(preemptible=False)
     yield (
-        f"Preemptible among those that hold places: {_counted(able)}. Not preemptible: "
-        f"{_counted(others)}."
+        f"Preemptible jobs that hold places: {_counted(able)}. Not preemptible: {_counted(others)}."
     )
     if PreemptionKind.RECLAIM in {*after.preemption} - {*before.preemption}:
         borrowed = [
@@ -99,7 +98,10 @@ def _own_min_runtimes() -> Iterator[str]:
     own = Tenant.objects.filter(min_runtime_s__isnull=False)
     times = [f"{t.name} {duration(t.min_runtime_s)}" for t in own]
     if times:
-        yield f"These tenants, and those below them, keep a time of their own: {_named(times)}."
+        yield (
+            "These tenants, and those below them, have their own minimum run time: "
+            f"{_named(times)}."
+        )
 
 
 def _placements(waiting: QuerySet[Job], before: Policy, after: Policy) -> Iterator[str]:
@@ -108,7 +110,7 @@ def _placements(waiting: QuerySet[Job], before: Policy, after: Policy) -> Iterat
             by_policy = waiting.filter(kind=kind, strategy="")
             yield (
                 f"Waiting {kind} jobs, to be placed by {after.strategies[kind]}: "
-                f"{_counted(by_policy)}. What runs stays where it is."
+                f"{_counted(by_policy)}. Running jobs stay where they are."
             )
 
 
@@ -126,9 +128,9 @@ def _spares(cluster: Cluster, model: str, wanted: int) -> str:
 def _homes(cluster: Cluster, after: Policy) -> str:
     homes = Counter(home_of(node, after.shards) for node in nodes_of(cluster))
     if not after.shards:
-        return f"All {homes.total():,} nodes would be one scheduler's; their jobs stay."
+        return f"One scheduler would lead all {homes.total():,} nodes; their jobs stay."
     told = ", ".join(f"{shard.name} {homes[shard.name]:,}" for shard in after.shards)
-    return f"Nodes at home in each shard: {told}. They change hands with the jobs on them."
+    return f"Nodes of each shard: {told}. Nodes change shards together with the jobs on them."
 
 
 def _named(texts: list[str]) -> str:

@@ -18,10 +18,10 @@ from tenants.forms import Fields
 ORDERS = {
     QueueingPolicy.STRICT_FIFO: "no other job may take the GPU models that it needs. The order is "
     "predictable",
-    QueueingPolicy.BEST_EFFORT_FIFO: "any job that fits may pass it. Good for many small jobs; big "
-    "gangs may wait long",
-    QueueingPolicy.BACKFILL: "other jobs may pass it where they do not delay it. Good for big "
-    "gangs among small jobs",
+    QueueingPolicy.BEST_EFFORT_FIFO: "any job that fits may pass it. Good for many small jobs; "
+    "big gangs may wait a long time",
+    QueueingPolicy.BACKFILL: "other jobs may pass it if they do not delay it. Good for big gangs "
+    "among small jobs",
 }
 CPU_JOB_TEXTS = {
     CpuJobs.NEVER: "only on nodes without GPUs",
@@ -50,9 +50,11 @@ LABELS = {
 }
 HELP = {
     "backfill_after_s": "Other jobs may pass a blocked head for this long; then none may delay it",
-    "learned_run_times": "Where a job declares no run time. Nodes are kept by these times for "
-    "blocked jobs that need several or starve, and shorter jobs may use them until then. Short "
-    "jobs stand before long ones that were submitted a while earlier",
+    "learned_run_times": (
+        "Used if a job declares no run time. By these times, nodes are reserved for blocked jobs "
+        "that need several nodes or have waited too long, and shorter jobs may use them until "
+        "then. Short jobs go before long ones that were submitted a little earlier"
+    ),
     "preemption.priority": "A job that would borrow preempts only borrowers and its own tenant's "
     "jobs",
     "preemption.reclaim": "Jobs that cannot be preempted then cannot borrow",
@@ -64,26 +66,32 @@ HELP = {
     "max_preemptions": "After this many preemptions, a job is not preempted again",
     "fair_share": "Applies to jobs of equal priority",
     "fair_users": "One person's jobs do not make all colleagues wait",
-    "usage_half_life_s": "Past use counts too, and halves after each such time. 0: only current "
-    "use counts",
+    "usage_half_life_s": "Past use counts too; its weight halves in this time. 0: only current use "
+    "counts",
     "consolidation": "Moves one preemptible pod of a job at a time. The pod is down while it moves",
-    "defrag_loss": "Of the GPU time that jobs use, this share may be lost by moving jobs of one "
-    "pod, so that fewer nodes are partly used. A moved job starts again from its last checkpoint. "
-    "0: no job is moved",
+    "defrag_loss": (
+        "Share of the jobs' GPU time that may be lost by moving jobs of one pod so that fewer "
+        "nodes are partly used. A moved job starts again from its last checkpoint. 0: no job is "
+        "moved"
+    ),
     "defrag_above": "Nothing moves while at most this share of the nodes of a GPU model is partly "
     "used",
-    "defrag_moves": "At most this many jobs move in one look, once a minute",
+    "defrag_moves": "Once a minute, at most this many jobs move",
     "max_attempts": "A job fails after this many failed placements in a row",
     "backoff_base_s": "Wait after the first failed placement; it doubles each time",
     "backoff_cap_s": "Longest wait after a failed placement",
-    "gang_timeout_s": "A gang gives its places back if its pods do not all run within this time",
+    "gang_timeout_s": "A gang gives up its places if not all its pods run within this time",
     "blame_s": "A job avoids a node that rejected its pod for this long",
-    "node_loss_s": "Pods stay this long on a node that does not answer, as it may come back. Pods "
-    "that others made follow their own tolerations",
-    "node_loss_saved_s": "The same for jobs that save their work, or use spare nodes",
+    "node_loss_s": (
+        "Pods stay this long on a node that does not respond, as it may come back. Pods that "
+        "Kant did not create follow their own tolerations"
+    ),
+    "node_loss_saved_s": "The same, for jobs that save their work or may use spare nodes",
     "warn_before_s": "Warn a job this long before its run-time limit",
-    "shards": f"One shard a line: {ShardLines.rule}, with commas between names. The last line is "
-    "a name alone; that shard takes all other nodes. Empty: one scheduler for all",
+    "shards": (
+        f"One shard per line: {ShardLines.rule}, names separated by commas. The last line is "
+        "only a name: that shard takes all other nodes. Empty: one scheduler for all nodes"
+    ),
 }
 SPANS = {
     "backfill_after_s": "minutes",
@@ -109,7 +117,7 @@ GROUPS = (
     ("Backfill", "", ("backfill_after_s", "learned_run_times")),
     (
         "Preemption",
-        "Which jobs may make running jobs leave:",
+        "Which jobs may preempt running jobs:",
         ("preemption", "preempt_after_s", "min_runtime_s", "max_preemptions"),
     ),
     ("Fair share", "", ("fair_share", "fair_users", "usage_half_life_s")),
@@ -120,7 +128,7 @@ GROUPS = (
     ),
     (
         "Defragmentation",
-        "Jobs may move, for a price, so that whole nodes become free.",
+        "Jobs may move, at a cost, so that whole nodes become free.",
         ("defrag_loss", "defrag_above", "defrag_moves"),
     ),
     (
@@ -263,7 +271,7 @@ def _field(key: str) -> forms.Field:
         required=not spare,
         min_value=0,
         max_value=MAX_COUNT,
-        help_text="Kept free for jobs that use spares" if spare else help_text,
+        help_text="Kept free for jobs that may use spare nodes" if spare else help_text,
     )
 
 

@@ -38,9 +38,12 @@ from tenants.models import GpuType
 from tenants.web.pages import actor_of
 
 NOTHING = "Nothing was changed."
-SAVED_AS_IT_WAS = "Somebody saved this policy as it was meanwhile; yours is not saved. Save again."
-MEANWHILE = "This policy was changed meanwhile."
-IS_SO = "The policy is as you wanted it already."
+SAVED_AS_IT_WAS = (
+    "Somebody saved this policy without a change in the meantime; your changes are not saved. "
+    "Save again."
+)
+MEANWHILE = "This policy was changed in the meantime."
+IS_SO = "The policy already has these values."
 REASONS = "reasons-of-replays"  # session key: the reason typed for each of the newest replays
 MOST_REASONS = 5
 LOOKED_AT = 20  # newest replays of the cluster searched for one of exactly this change
@@ -193,10 +196,12 @@ def check_of_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     except ValueError:
         raise Http404(f"There is no replay “{text}”.") from None
     if replay.cluster_id != cluster.pk:
-        raise Http404(f"That replay is of cluster “{replay.cluster.name}”.")
+        raise Http404(f"That replay belongs to cluster “{replay.cluster.name}”.")
     draft, since = draft_like(replay)
     if not draft.changes:
-        messages.info(request, "The policy is what that replay tried already.", extra_tags="info")
+        messages.info(
+            request, "The policy already has the values that this replay tried.", extra_tags="info"
+        )
         return redirect("policy", cluster.name)
     try:
         draft.save(actor_of(request), dry_run=True)

@@ -61,7 +61,7 @@ class ReplayForm(Fields):
         min_value=0,
         max_value=MAX_SECONDS // 60,
         decimal_places=2,
-        help_text="Under backfill, of a blocked head",
+        help_text="Only under backfill, for a blocked head",
     )
 
     def __init__(
@@ -92,7 +92,7 @@ class ReplayForm(Fields):
                     required=False,
                     min_value=-count,
                     max_value=MOST_NODES,
-                    help_text=f"{count} there are now",
+                    help_text=f"Now {count}",
                 ),
             )
         grid.add_to(self)

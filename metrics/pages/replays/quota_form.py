@@ -136,7 +136,7 @@ class QuotaGrid:
                 if cell.now is not None:
                     yield name, "Write 0 to guarantee none."
                 elif data[MODE_PATTERN.format(i)]:
-                    yield name, "Write how many GPUs it is guaranteed."
+                    yield name, "Write the number of guaranteed GPUs."
 
     def asked(self, data: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
         """Return {number of the cell: document} for cells that differ from the current quota."""

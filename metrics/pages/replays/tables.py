@@ -122,20 +122,18 @@ def totals(result: Row) -> list[ReplayLine]:
         line("GAR", "GPUs allocated / available, median", "gar", percent, 1, apart=points),
         line("SOR", "GPU-hours allocated / available", "sor", percent, 1, apart=points),
         line("GFR", "partly used nodes / nodes, mean", "gfr", percent, -1, apart=points),
-        line(
-            "Mean wait", "in all; who still waits counts so far", "mean_s", duration, -1, of=waits
-        ),
-        line("First start", "mean time to it", "mean_s", duration, -1, of=first_starts),
+        line("Mean wait", "total; waiting jobs count up to now", "mean_s", duration, -1, of=waits),
+        line("First start", "mean", "mean_s", duration, -1, of=first_starts),
         line("Median wait", "half of the jobs wait no longer", "p50_s", duration, -1, of=waits),
         line("90 % wait", "nine of ten wait no longer", "p90_s", duration, -1, of=waits),
         line("Waiting", "jobs and pods without a place at the end", "waiting", count, -1, of=waits),
         line("Preempted jobs", "made room for others", "preempted_jobs", count, -1),
         line("Lost GPU-hours", "work that preemption cost", "lost_gpu_hours", hours, -1),
-        line("Replicas moved", "to make nodes whole", "moves", count, 0),
+        line("Replicas moved", "to free whole nodes", "moves", count, 0),
         line("Can never run", "too large for nodes or quota", "never_runnable", count, -1),
         line("GPU-hours allocated", "by all jobs", "gpu_hours", hours, 1),
         line("Of unknown length", "GPU-hours of such jobs", "unknown_gpu_hours", hours, 0),
-        line("GPUs", "that work and may be used", "gpus", count, 0),
+        line("GPUs", "working and in service", "gpus", count, 0),
     ]
 
 

@@ -61,7 +61,7 @@ TRUST = {
     FAR: (
         "bad",
         "The simulated baseline is far from what was recorded.",
-        "Do not build on the numbers below before you know why.",
+        "Do not rely on the numbers below until you know why.",
     ),
     UNKNOWN: (
         "wait",
@@ -154,7 +154,9 @@ def replay_new(request: HttpRequest) -> HttpResponse:
     try:
         policy = effective(policy_of(cluster).document)
     except (TypeError, ValueError):
-        raise Http404("A newer version of Kant has set its policy; it cannot be read.") from None
+        raise Http404(
+            "A newer version of Kant has set its policy; this version cannot read it."
+        ) from None
     initial = initial_of(policy, grid, timezone.now())
     kept: dict[str, Any] = {}
     if like is not None and like.cluster_id == cluster.pk:

@@ -98,13 +98,13 @@ def _binds(leader: Leader, now: float) -> list[float]:
 def _waits(leader: Leader, stands: str, busy: float, decide: float, write: float) -> list[str]:
     if not leader.holder:
         return [
-            "Nobody leads it: no pod starts here. Start a scheduler process; any of them takes a "
-            "lease that is free within seconds."
+            "No scheduler leads it, so no pod starts here. Start a scheduler process; it takes a "
+            "free lease within seconds."
         ]
     found = [stands] if stands else []
     if wrong := leader.pace.work["wrong"]:
         found.append(
-            f"{wrong} remembered answers were wrong. That is an error of Kant: please report the "
+            f"{wrong} remembered answers were wrong. This is a bug in Kant: please report the "
             "line “wrong answer remembered” of its log."
         )
     if busy > BUSY and write > decide:

@@ -31,10 +31,10 @@ WIDEST_S = 7 * 86400.0  # a wider band is of no use unless the start is far off
 FURTHEST = 12.0  # then it may end at most this many times as far off as it begins
 EARLIEST_S = 86400.0  # without a band, an earliest start is told if it is further off than this
 
-HELD = "It is held, and starts some time after it is released."
-TOO_LATE = "In the runs that were tried it starts too late, or not at all, to tell when."
+HELD = "It is on hold, and starts some time after it is released."
+TOO_LATE = "In the simulated runs it starts too late, or not at all, so there is no estimate."
 TOO_WIDE = "It may start soon, or only after more than a week."
-NO_TIME = "There was no time to work it out yet."
+NO_TIME = "There has been no time to work it out yet."
 
 
 @dataclass(frozen=True, slots=True)
