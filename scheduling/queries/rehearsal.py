@@ -268,7 +268,7 @@ def _summary(outlook: Outlook, request: JobRequest, said: Rehearsal) -> str:
         return f"{text} {why}: {said.verdict.summary}"
     if outlook is Outlook.MAKES_ROOM:
         jobs = counted(len(said.preempted), "job has", "jobs have")
-        return f"It would start as soon as {jobs} have made room for it."
+        return f"It would start as soon as {jobs} made room for it."
     return _of(said.verdict)
 
 

@@ -136,8 +136,8 @@ def test_following_a_pod_ends_when_a_resize_ended_it(kant, world, in_pauses):
     code, out, told = kant("logs", "one", "--pod", "2", "--follow")
     assert (code, out.splitlines()[-1]) == (0, "ended with exit code 0")
     assert told.splitlines()[-1].endswith(
-        "Pod worker-2 has ended and will not be created again: one now asks for 1 pod. Its log is gone with "
-        "it."
+        "Pod worker-2 has ended and will not be created again: one now asks for 1 pod. "
+        "Its log is gone with it."
     )
     code, _, told = kant("logs", "one", "--pod", "2")
     assert (code, "will not be created again" in told) == (3, True)
