@@ -244,7 +244,7 @@ class Router:
         if target == WIDE:
             text = "It fits in no single shard; it waits for nodes that the shards lend."
         elif target == WHOLE:
-            text = "It is routed again when the jobs it waits for are over."
+            text = "It is routed again when the jobs that it waits for are over."
         else:
             text = f"The scheduler of shard {target} decides about it."
         self._changes.life.out.writes.routes.append(

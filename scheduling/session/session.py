@@ -422,7 +422,7 @@ class Session:
 
     def _set_aside(self, job_id: str) -> None:
         job = self.life.jobs.pop(job_id)
-        text = f"An internal error of the scheduler; its log has the details under job {job_id}."
+        text = f"Internal error of the scheduler; its log has the details under job {job_id}."
         failed = Transition(
             job_id, Kind.FAILED, job.state, JobState.FAILED, job.version, "InternalError", text
         )

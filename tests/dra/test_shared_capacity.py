@@ -347,5 +347,5 @@ def test_a_pod_has_one_part_of_a_gpu():
 def test_a_part_that_no_device_has_is_told():
     of = books(real_gpu("a"))
     seen(of, "large", ask(41))
-    with pytest.raises(DeviceRefusal, match="no device of the cluster is what request r asks for"):
+    with pytest.raises(DeviceRefusal, match="no device of the cluster matches request r"):
         demand(of, "large")

@@ -295,7 +295,7 @@ def test_a_change_made_meanwhile_is_told_and_not_overwritten_unseen(ops):
     answer = saved(ops, check)
     assert answer.status_code == 422
     text = plain(answer)
-    assert "This policy was changed in the meantime. So yours was not saved." in text
+    assert "This policy was changed in the meantime. Your change was not saved." in text
     assert "Queueing: best-effort-fifo to strict-fifo , by operator just now" in text
     assert "“Order first”" in text
     assert "strict-fifo operator set it meanwhile; it was best-effort-fifo backfill" in text

@@ -96,7 +96,7 @@ def test_what_was_changed_since_the_replay_is_told(ops):
     page = ops.get(f"{CHECK}?replay={replay.pk}")
     text = plain(page)
     assert "Blame: 5 min to 1 min" in text
-    assert "compared with another policy than the one of now" in text
+    assert "compared with a different policy than the current one" in text
     assert "nodes and quotas, which it changed too, stay as they are" in text
     saved(ops, page)
     assert now() == {"blame_s": 60, "queueing": "backfill"}

@@ -375,7 +375,7 @@ def test_a_group_that_kant_does_not_read_is_told_and_nothing_of_it_starts(mark, 
     found = workload_of(pod(owner=owner, **{where: {mark: "g"}}), Objects(batch({})))
     assert found.wait.is_answer
     assert found.wait.text.startswith(f"{mark} says that the pod is one of a group of ")
-    assert found.wait.text.endswith("or name the gang by the label kant.io/gang.")
+    assert found.wait.text.endswith("or name the gang with the label kant.io/gang.")
 
 
 def test_a_pod_that_nobody_owns_belongs_to_nothing():

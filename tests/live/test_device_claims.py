@@ -239,13 +239,13 @@ WRONG = {
     "no device": (
         {"of": "no-device"},
         "ClaimNotReady",
-        "no device of the cluster is what request gpu",
+        "no device of the cluster matches request gpu",
     ),
     "an expression": ({"of": "wrong"}, "WrongSelector", 'Key not found in map : "nothing"'),
     "a capacity": (
         {"of": "capacity"},
         "ClaimNotReady",
-        "no device of the cluster is what request gpu",
+        "no device of the cluster matches request gpu",
     ),
     "gpus by alternatives": ({"of": "either"}, "NotHonoured", "ask for 1 or 2 GPUs"),
 }

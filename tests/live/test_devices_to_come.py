@@ -35,7 +35,7 @@ def waits_by(world, name, reason, text=""):
 def test_a_pod_whose_device_no_node_has_is_unschedulable_until_one_comes(grows):
     template(grows, "two", request(2))
     uid = pod(grows, template="two")
-    waits_by(grows, "plain", "Unschedulable", "no device of the cluster is what request gpu asks")
+    waits_by(grows, "plain", "Unschedulable", "no device of the cluster matches request gpu")
     node = node_by_driver(grows, count=8)
     grows.drive(lambda: state_of(uid) is S.RUNNING)
     assert node_of(grows) == node
@@ -60,7 +60,7 @@ def test_a_pod_whose_devices_are_gone_while_it_waits_is_unschedulable(grows):
     pod(grows, "second", template="two")
     waits_by(grows, "second", "Unschedulable")
     publish(grows, node, devices=(), name="newer", generation=2)
-    waits_by(grows, "second", "Unschedulable", "A node that an autoscaler adds may have one")
+    waits_by(grows, "second", "Unschedulable", "A node added by an autoscaler may have one")
 
 
 @pytest.mark.parametrize("devices", [{}, OF_ONE], ids=["counted", "by constraints"])

@@ -152,8 +152,8 @@ def test_a_job_whose_claims_do_not_agree_with_it_says_so(world):
     texts = {name: waits_for(job)[1] for name, job in jobs.items()}
     assert texts == {
         "gpus": "Its device claims are for 2 GPUs a pod, and gpus is 1. Submit it with gpus 2.",
-        "gpu_milli": "Its device claims are for whole GPUs. Leave gpu_milli and gpu_memory_mib "
-        "out.",
+        "gpu_milli": "Its device claims are for whole GPUs. Leave out gpu_milli and "
+        "gpu_memory_mib.",
         "gpu_types": f"Its device claims are for GPUs of type {MODEL}, and gpu_types is H800. "
         f"Submit it with gpu_types {MODEL}.",
         "class": "Resource claim x: There is no device class none. Create the class.",

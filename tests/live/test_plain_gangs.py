@@ -179,7 +179,7 @@ def test_a_gang_is_taken_up_when_its_last_gate_is_removed(world):
     member(world, "a")
     member(world, "b", schedulingGates=[{"name": "example.com/later"}])
     world.drive(lambda: condition(world, "a"))
-    world.drive(lambda: "Scheduling gates have to be removed from b." in condition(world, "a")[2])
+    world.drive(lambda: "Scheduling gates must be removed from b." in condition(world, "a")[2])
     ungate(world, "b")
     world.drive(lambda: states() == [S.RUNNING])
 

@@ -160,14 +160,14 @@ def test_a_waiting_pod_that_gets_labels_of_kants_own_is_held_until_they_are_remo
     world.drive(lambda: condition(world))
     relabel(own)
     world.drive(lambda: [t for t in told(world) if t[1] == "NotHonoured"])
-    world.drive(lambda: "Only Kant gives it" in condition(world)[2])
+    world.drive(lambda: "Only Kant sets it" in condition(world)[2])
     world.restart_scheduler()
     world.cancel(other)
     world.drive_to(world.submit("behind", pods=4, run_s=0.2), S.SUCCEEDED)
     job = job_of(uid)
     assert (job.state, job.reason) == (S.PENDING, "OnHold")
     assert job.message.startswith("metadata.labels[")
-    assert "Only Kant gives it" in job.message
+    assert "Only Kant sets it" in job.message
     relabel(dict.fromkeys(own))
     world.drive(lambda: state_of(uid) is S.RUNNING)
     of_pod = [K.SUBMITTED, K.HELD, K.RELEASED]

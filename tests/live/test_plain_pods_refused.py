@@ -132,7 +132,10 @@ WRONG = {
     "truth": ({"notes": {"kant.io/preemptible": "no"}}, "kant.io/preemptible: Choose true or"),
     "number": ({"notes": {"kant.io/declared-seconds": "1h"}}, "Must be a whole number"),
     "range": ({"notes": {"kant.io/declared-seconds": "0"}}, "declared-seconds: Must be from 1 to"),
-    "wish": ({"notes": {"kant.io/gpu-model": "H100"}}, "There is no such wish; there are kant.io/"),
+    "wish": (
+        {"notes": {"kant.io/gpu-model": "H100"}},
+        "There is no such annotation; known: kant.io/",
+    ),
     "place": ({"labels": {"kant.io/tenant": "team", "kant.io/kind": "training"}}, "an annotation"),
     "affinity": (
         {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}},
@@ -158,7 +161,7 @@ GROUPS = {
     "jobset": ({"jobset.sigs.k8s.io/jobset-name": "a"}, {}, "is one of a JobSet"),
     "kubeflow": ({"training.kubeflow.org/job-name": "a"}, {}, "is one of a Kubeflow training job"),
     "lws": ({"leaderworkerset.sigs.k8s.io/name": "a"}, {}, UNKNOWN),
-    "kueue": ({"kueue.x-k8s.io/pod-group-name": "a"}, {}, "Say of how many pods the group is"),
+    "kueue": ({"kueue.x-k8s.io/pod-group-name": "a"}, {}, "Give the number of pods of the group"),
     "coscheduling": ({"scheduling.x-k8s.io/pod-group": "a"}, {}, UNKNOWN),
     "volcano": ({}, {"scheduling.k8s.io/group-name": "a"}, UNKNOWN),
     "kai": ({}, {"pod-group-name": "a"}, UNKNOWN),

@@ -133,8 +133,14 @@ def test_mig_instances_of_a_gpu_are_told_by_their_mean(prometheus, ran):
     [
         ({"status": 503}, "It answers 503"),
         ({"body": b"<html>"}, "not one of the Prometheus"),
-        ({"body": b'{"status": "error", "errorType": "bad_data", "error": "x"}'}, "not one of the Prometheus"),
-        ({"body": b'{"status": "success", "data": {"resultType": "matrix"}}'}, "not one of the Prometheus"),
+        (
+            {"body": b'{"status": "error", "errorType": "bad_data", "error": "x"}'},
+            "not one of the Prometheus",
+        ),
+        (
+            {"body": b'{"status": "success", "data": {"resultType": "matrix"}}'},
+            "not one of the Prometheus",
+        ),
         ({"body": NO_SAMPLE}, "not one of the Prometheus"),
         ({"status": 302, "headers": {"Location": "http://127.0.0.1:1/"}}, "redirects"),
     ],

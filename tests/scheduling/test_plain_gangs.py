@@ -87,7 +87,7 @@ def test_until_all_have_come_each_is_told_how_many_have():
 
 def test_gates_are_waited_for():
     said = told(member("a"), member("b", gates=("example.com/later",)))
-    text = "2 of 2 pods of gang train have come. Scheduling gates have to be removed from b."
+    text = "2 of 2 pods of gang train have come. Scheduling gates must be removed from b."
     assert said["a"] == ("GangIncomplete", text)
 
 
@@ -95,8 +95,8 @@ def test_more_than_the_gang_has_are_refused():
     said = told(*(member(name) for name in "abc"))
     assert {reason for reason, _ in said.values()} == {"GangTooLarge"}
     assert said["a"][1] == (
-        "3 pods of gang train wait, and their annotation kant.io/gang-size is 2. Correct it, or "
-        "give each gang a name of its own."
+        "3 pods of gang train wait, and their annotation kant.io/gang-size is 2. Correct the "
+        "size, or give each gang its own name."
     )
 
 
@@ -116,19 +116,19 @@ def test_more_than_the_gang_has_are_refused():
 def test_what_is_of_the_whole_gang_has_to_be_the_same_of_all(other, place, here, there):
     said = told(member("a"), member("b", **other))
     text = (
-        f"{place}: The pods of gang train disagree; it is {here} of a and {there} of b. "
-        "Give all the same."
+        f"{place}: The pods of gang train disagree; it is {here} of a and {there} of b. Give all "
+        "pods the same value."
     )
     assert said == dict.fromkeys("ab", ("GangDisagrees", text))
 
 
 WRONG = {
     "name": ({"gang": "Train"}, "label kant.io/gang: Use lower-case letters"),
-    "no-size": ({"size": None}, "annotation kant.io/gang-size: Say how many pods"),
+    "no-size": ({"size": None}, "annotation kant.io/gang-size: Give the number of pods"),
     "no-gang": ({"gang": None}, "label kant.io/gang: Name the gang, or leave"),
     "zero": ({"size": "0"}, "annotation kant.io/gang-size: Must be from 1 to 100000."),
     "word": ({"size": "two"}, "annotation kant.io/gang-size: Must be a whole number."),
-    "swapped": ({"notes": {"kant.io/gang": "x"}}, "annotation kant.io/gang: Write it as a label"),
+    "swapped": ({"notes": {"kant.io/gang": "x"}}, "annotation kant.io/gang: Set it as a label"),
     "nothing": (
         {"size": "1", "gpus": 0, "cpu_milli": 0, "memory_mib": 0},
         "spec.containers[].resources.requests: The pod asks for nothing. Request cpu and memory",
@@ -160,4 +160,4 @@ def test_a_gang_of_too_many_kinds_is_refused():
     pods = [member(f"w-{n}", size="33", cpu_milli=100 + n) for n in range(33)]
     [(reason, text)] = set(told(*pods).values())
     assert reason == "InvalidPod"
-    assert text.startswith("The pods of gang train are of 33 kinds by what they request")
+    assert text.startswith("The pods of gang train are of 33 kinds: they differ in requests")

@@ -89,7 +89,7 @@ def test_the_highest_priority_of_the_cluster_holds_for_pods():
 
 def test_of_a_gang_each_pod_is_told_its_own_fault_and_the_others_for_whom_they_wait():
     found = told({}, named("a"), named("b", env=("NVIDIA_VISIBLE_DEVICES",)))
-    assert found["a"][1] == "Its gang waits for pod b, which names what jobs may not."
+    assert found["a"][1] == "Its gang waits for pod b, which breaks the job rules of the cluster."
     assert found["b"][1].startswith("spec.containers[].env: The variable NVIDIA_VISIBLE_DEVICES")
 
 

@@ -139,10 +139,10 @@ def test_the_queue_that_labels_name(labels, found):
         ),
         ({KUEUE: "nope"}, "UnknownQueue", "set kant.io/queue to a queue of the tenant"),
         ({OWN: "No_Such"}, "InvalidPod", "label kant.io/queue: "),
-        ({KUEUE: "gpu", KAI: "other"}, "InvalidPod", "leads to queue team/nightly and label kai"),
-        ({KUEUE: "other"}, "InvalidPod", "leads to queue search/default by queue_map of cluster"),
+        ({KUEUE: "gpu", KAI: "other"}, "InvalidPod", "means queue team/nightly and label kai"),
+        ({KUEUE: "other"}, "InvalidPod", "means queue search/default according to queue_map"),
         ({OWN: "x", "tenant": "", "queue_map": {}}, "NoTenant", "Set the label kant.io/tenant"),
-        ({KAI: "x", "tenant": "", "queue_map": {}}, "NoTenant", "known by queue_map"),
+        ({KAI: "x", "tenant": "", "queue_map": {}}, "NoTenant", "needs a queue_map"),
     ],
 )
 def test_a_queue_that_is_not_known_is_told_with_the_map(labels, reason, words):
@@ -163,4 +163,4 @@ def test_an_annotation_in_place_of_the_label_is_told():
     one = member("p", gang=None, size=None, notes={OWN: "fast"})
     with pytest.raises(Refused) as caught:
         pod_sets_of([one])
-    assert "annotation kant.io/queue: Write it as a label" in caught.value.cause.text
+    assert "annotation kant.io/queue: Set it as a label" in caught.value.cause.text

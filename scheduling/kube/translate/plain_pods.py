@@ -140,7 +140,7 @@ def _env(spec: PodSpec) -> tuple[str, ...]:
 
 
 def _labels(labels: Mapping[str, str]) -> list[Unhonoured]:
-    remedy = "Only Kant gives it, to the pods that it makes; remove it."
+    remedy = "Only Kant sets it, on pods that it creates; remove it."
     own = IDENTITY | {STANDS_IN_FOR}
     return [Unhonoured(f"metadata.labels[{n}]", remedy) for n in sorted(own & labels.keys())]
 
@@ -150,8 +150,8 @@ def _older_group(spec: PodSpec) -> list[Unhonoured]:
     if bytes(spec.workload_ref) in (b"", b"null"):
         return []
     remedy = (
-        f"Kant does not read it; name the gang by the label {GANG}, and the number of its pods by "
-        f"the annotation {GANG_SIZE}."
+        f"Kant does not support it; name the gang with the label {GANG}, and give the number of "
+        f"its pods with the annotation {GANG_SIZE}."
     )
     return [Unhonoured("spec.workloadRef", remedy)]
 
@@ -165,7 +165,7 @@ def _owner(owners: Sequence[OwnerReference]) -> Reference | None:
 
 
 def _volumes(spec: PodSpec) -> list[Unhonoured]:
-    remedy = "Kant does not know which nodes can mount it; use a claim for a volume."
+    remedy = "Kant does not know which nodes can mount it; use a volume claim."
     return [
         Unhonoured(f"spec.volumes[{index}].{name}", remedy)
         for index, volume in enumerate(decoded(spec.volumes, list[dict[str, msgspec.Raw]], []))

@@ -78,7 +78,7 @@ def without_object(pod: PodFacts) -> Workload | None:
     field = f"annotation {KUEUE_COUNT}"
     total = count_of(pod.annotations, KUEUE_COUNT, 0, field)
     if not total:
-        raise Contradicts(field, "Say of how many pods the group is.")
+        raise Contradicts(field, "Give the number of pods of the group.")
     return Workload(KUEUE_KIND, name, (GangGroup("", total),))
 
 
@@ -124,7 +124,8 @@ def _volcano_tier(spec: Found) -> tuple[AskedTier, ...]:
         if part_of(policy, "networkTopology"):
             raise Contradicts(
                 "spec.subGroupPolicy[].networkTopology",
-                "Kant keeps all pods of the group together, or none. Make each a group of its own.",
+                "Kant keeps either all pods of the group together, or none. Use a group of its "
+                "own for each.",
             )
     network, field = part_of(spec, "networkTopology"), "spec.networkTopology.highestTier"
     name, tier = str(network.get("highestTierName") or ""), network.get("highestTierAllowed")

@@ -54,7 +54,7 @@ def count_of(found: Mapping[str, Any], key: str, default: int, field: str) -> in
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
-        raise Contradicts(field, f"It is {value!r}; say how many pods there are.")
+        raise Contradicts(field, f"It is {value!r}; give the number of pods.")
     return value
 
 
@@ -96,5 +96,7 @@ def gang(kind: str, found: Found, groups: Sequence[GangGroup], **more: Any) -> W
 def suspended(kind: str, found: Found) -> Workload:
     """Return a suspended workload, whose pods its controller is about to delete."""
     name = name_of(found)
-    text = f"{kind} {name} is suspended: its pods go, and come again when it is resumed."
+    text = (
+        f"{kind} {name} is suspended: its pods are deleted, and created again when it is resumed."
+    )
     return Workload(kind, name, wait=Unclear(SUSPENDED, text, is_answer=True))

@@ -59,12 +59,12 @@ ONE_BY_ONE = frozenset(
     }
 )
 UNKNOWN_OWNER = (
-    "Kant does not know {kind} {name} ({version}) and starts its pods one by one. If they need "
-    "each other, say in the annotation kant.io/gang-size of the pods how many they are."
+    "Kant does not know {kind} {name} ({version}) and starts its pods one by one. If they must "
+    "start together, set the annotation kant.io/gang-size of the pods to their number."
 )
 UNREAD_GROUP = (
-    "{1} says that the pod is one of a group of {0}, which Kant does not read. Remove it, or name "
-    "the gang by the label kant.io/gang."
+    "{1} says that the pod is one of a group of {0}, which Kant does not support. Remove it, or "
+    "name the gang with the label kant.io/gang."
 )
 
 # Labels of pods that such an owner creates; pods copied by hand have them without an owner.
@@ -145,8 +145,8 @@ def _marked(pod: PodFacts) -> Workload | None:
     for label, kind in MARKS.items():
         if label in pod.labels:
             text = (
-                f"Label {label} says that the pod is one of a {kind}, and none owns it. Remove the "
-                "label, or name its gang by the label kant.io/gang."
+                f"Label {label} says that the pod is one of a {kind}, but none owns it. Remove "
+                "the label, or name its gang with the label kant.io/gang."
             )
             return _refused(kind, pod.labels[label], text)
     return None

@@ -261,7 +261,7 @@ class Books:
         name = sets[0][0].of_job["tenant"]
         tenant = self._tenants.get(self._tree.id_of(name) or 0)
         if tenant is None:
-            text = f"There is no tenant “{name}”. Set the label {TENANT} to one that there is."
+            text = f"There is no tenant “{name}”. Set the label {TENANT} to an existing tenant."
             raise Refused("UnknownTenant", text)
         try:
             refuse_inactive(tenant)

@@ -121,8 +121,8 @@ def _named(cluster: Cluster, job: Job, pods: Sequence[PodFacts]) -> str:
             raise Refused(wrong.reason, str(wrong)) from None
         if tenant and tenant != job.tenant.name:
             text = (
-                f"{PLACES['queue']}: The labels lead to queue {tenant}/{queue}, and the job is of "
-                f"tenant {job.tenant.name}. Make the pod anew to change its tenant."
+                f"{PLACES['queue']}: The labels name queue {tenant}/{queue}, but the job belongs "
+                f"to tenant {job.tenant.name}. Create the pod again to change its tenant."
             )
             raise Refused("InvalidPod", text)
         found.append((pod, queue))

@@ -68,9 +68,9 @@ def pod_sets_of(
         sets.setdefault(_shape(one), []).append(one)
     if len(sets) > MAX_POD_SETS:
         text = (
-            f"The pods of gang {name} are of {len(sets)} kinds by what they request, node "
-            "selector, node affinity, tolerations, GPU models, claims and what they say of "
-            f"other pods. Make at most {MAX_POD_SETS} of them."
+            f"The pods of gang {name} are of {len(sets)} kinds: they differ in requests, node "
+            "selector, node affinity, tolerations, GPU models, claims or rules about other "
+            f"pods. Use at most {MAX_POD_SETS} kinds."
         )
         raise Refused("InvalidPod", text)
     return list(sets.values())
@@ -102,7 +102,7 @@ def _refuse_other_numbers(
     if len(pods) > size:
         text = (
             f"{len(pods)} pods of gang {name} wait, and their {PLACES['size']} is {size}. "
-            "Correct it, or give each gang a name of its own."
+            "Correct the size, or give each gang its own name."
         )
         raise Refused("GangTooLarge", text, own)
     gated = [pod.name for pod in pods if pod.gated]
@@ -113,7 +113,7 @@ def _refuse_other_numbers(
     ]
     parts += [f"Of its group {g} {_more(n)}." for g, n in missing(pods).items() if g]
     if gated:
-        parts.append(f"Scheduling gates have to be removed from {_named(gated)}.")
+        parts.append(f"Scheduling gates must be removed from {_named(gated)}.")
     if own:
         wrong = [pod.name for pod in pods if pod.uid in own]
         parts.append(f"Kant cannot take up {_named(wrong)}: {next(iter(own.values())).text}")
@@ -131,7 +131,8 @@ def refuse_disagreement(gang: str, field: str, said: Sequence[tuple[PodFacts, ob
         if here != there:
             text = (
                 f"{PLACES[field]}: The pods of gang {gang} disagree; it is {_shown(here)} of "
-                f"{first.name} and {_shown(there)} of {other.name}. Give all the same."
+                f"{first.name} and {_shown(there)} of {other.name}. Give all pods the same "
+                "value."
             )
             raise Refused("GangDisagrees", text)
 

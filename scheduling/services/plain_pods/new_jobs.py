@@ -56,8 +56,8 @@ class _Unit:
     def refuse_behind(self) -> None:
         if self.behind:
             text = (
-                f"The pod is beyond the minimum of gang {self.behind}: it follows when that has "
-                "places."
+                f"The pod is not part of the minimum of gang {self.behind}: it starts after the "
+                "gang has its places."
             )
             raise Refused(GANG_INCOMPLETE, text)
 

@@ -61,8 +61,9 @@ def queue_of(pod: PodFacts, names: QueueNames) -> tuple[str, str]:
     if len(found) > 1:
         (one, here), (other, there) = list(found.items())[:2]
         text = (
-            f"label {here} leads to queue {'/'.join(one)} and label {there} to {'/'.join(other)}, "
-            f"by {FIELD} of cluster {names.cluster}. Leave one of them out, or set {QUEUE}."
+            f"label {here} means queue {'/'.join(one)} and label {there} means "
+            f"{'/'.join(other)}, according to {FIELD} of cluster {names.cluster}. Leave one of "
+            f"them out, or set {QUEUE}."
         )
         raise WrongQueue("InvalidPod", text)
     if not found:
@@ -70,9 +71,9 @@ def queue_of(pod: PodFacts, names: QueueNames) -> tuple[str, str]:
     [((owner, queue), label)] = found.items()
     if tenant and tenant != owner:
         text = (
-            f"label {label} leads to queue {owner}/{queue} by {FIELD} of cluster {names.cluster}, "
-            f"and label {TENANT} is {tenant}. Leave one of them out, or set {QUEUE} to a queue of "
-            f"{tenant}."
+            f"label {label} means queue {owner}/{queue} according to {FIELD} of cluster "
+            f"{names.cluster}, but label {TENANT} is {tenant}. Leave one of them out, or set "
+            f"{QUEUE} to a queue of {tenant}."
         )
         raise WrongQueue("InvalidPod", text)
     return owner, own or queue
@@ -80,6 +81,6 @@ def queue_of(pod: PodFacts, names: QueueNames) -> tuple[str, str]:
 
 def _unknown(pod: PodFacts, names: QueueNames, label: str, name: str) -> str:
     return (
-        f"label {label}: {FIELD} of cluster {names.cluster} has neither {pod.namespace}/{name} nor "
-        f"{name}. An operator adds it there, or set {QUEUE} to a queue of the tenant."
+        f"label {label}: {FIELD} of cluster {names.cluster} has neither {pod.namespace}/{name} "
+        f"nor {name}. Ask an operator to add it there, or set {QUEUE} to a queue of the tenant."
     )

@@ -33,7 +33,7 @@ def refuse_what_may_not_be_named(
             own[pod.uid] = Cause(DENIED, text)
             named = named or pod.name
     if own:
-        text = f"Its gang waits for pod {named}, which names what jobs may not."
+        text = f"Its gang waits for pod {named}, which breaks the job rules of the cluster."
         raise Refused(DENIED, text, own)
 
 

@@ -42,8 +42,8 @@ IMAGE_LENGTH = 500  # of the column, shown to people
 # How others give shares of a GPU, and the slices that a device plugin names one by one.
 SHARES_BY_ANNOTATION = ("gpu-fraction", "gpu-memory")
 BY_CLAIM = (
-    "On nodes whose GPUs only a driver of devices has, claim a part of one by capacity.requests of "
-    "a ResourceClaim (spec.resourceClaims)."
+    "On nodes whose GPUs belong to a device driver, claim a part of one with capacity.requests "
+    "of a ResourceClaim (spec.resourceClaims)."
 )
 MIG = "nvidia.com/mig-"
 LEVELS = ("required_level", "preferred_level")
@@ -137,7 +137,7 @@ def tenant_of(pod: PodFacts, names: QueueNames) -> tuple[str, str]:
     if not SLUG.fullmatch(name):
         text = f"Set the label {TENANT} to the tenant whose quota the pod uses."
         if not name and not names.queue_map and any(label in pod.labels for label in OTHERS):
-            text = f"{text} Queues of other schedulers are known by queue_map of the cluster."
+            text = f"{text} For queue labels of other schedulers, the cluster needs a queue_map."
         raise Refused("NoTenant", f"The label is {name!r}. {text}" if name else text)
     return name, queue
 
@@ -247,12 +247,12 @@ def _size(pod: PodFacts, size: int | None) -> int:
     if name is None and size is None:
         return 1
     if name is None:
-        text = f"Name the gang, or leave the annotation {GANG_SIZE} out."
+        text = f"Name the gang, or leave out the annotation {GANG_SIZE}."
         raise Refused("InvalidPod", f"label {GANG}: {text}")
     if not SLUG.fullmatch(name):
         raise Refused("InvalidPod", f"label {GANG}: {SLUG_RULE}")
     if size is None:
-        raise Refused("InvalidPod", f"annotation {GANG_SIZE}: Say how many pods the gang has.")
+        raise Refused("InvalidPod", f"annotation {GANG_SIZE}: Give the number of pods of the gang.")
     if not 1 <= size <= MAX_PODS:
         raise Refused("InvalidPod", f"annotation {GANG_SIZE}: {texts.between(1, MAX_PODS)}")
     return size
@@ -272,7 +272,7 @@ def _job_name(pod: str) -> str:
 
 def _gpus(pod: PodFacts) -> dict[str, int]:
     if len(pod.gpu_resources) > 1:
-        text = f"Request GPUs by one of {' and '.join(pod.gpu_resources)}: no node has both."
+        text = f"Request GPUs with only one of {' and '.join(pod.gpu_resources)}: no node has both."
         raise Refused("InvalidPod", f"{REQUESTS}: {text}")
     if pod.gpus and pod.gpu_milli:
         raise Refused(
@@ -316,13 +316,13 @@ def _no_gpu(pod: PodFacts) -> str:
     for name in sorted(pod.extended):
         if name.startswith(MIG):
             return (
-                f"{REQUESTS}[{name}]: Kant gives MIG slices where all GPUs of a node are sliced "
-                "alike (strategy single). Request nvidia.com/gpu there, and name the slice in the "
-                "annotation kant.io/gpu-models."
+                f"{REQUESTS}[{name}]: Kant gives MIG slices only on nodes whose GPUs are all "
+                "sliced alike (strategy single). Request nvidia.com/gpu there, and name the "
+                "slice in the annotation kant.io/gpu-models."
             )
     if parts := [name for name in sorted(pod.extended) if not is_space(name)]:
         names = ", ".join(parts)
-        return f"{REQUESTS}: The pod asks for {names}, and for no GPU. {ASK_FOR_GPUS}"
+        return f"{REQUESTS}: The pod asks for {names}, but for no GPU. {ASK_FOR_GPUS}"
     what = "CPU or memory only" if pod.cpu_milli or pod.memory_mib else "nothing"
     return f"{REQUESTS}: The pod asks for {what}. {ASK_FOR_GPUS}"
 
@@ -378,12 +378,12 @@ def _wishes(pod: PodFacts) -> dict[str, Any]:
             except ValueError as wrong:
                 faults.append(f"annotation {name}: {wrong}")
         elif name in (GANG, QUEUE):
-            faults.append(f"annotation {name}: Write it as a label of that name.")
+            faults.append(f"annotation {name}: Set it as a label with that name.")
         elif name.startswith(OWN_PREFIX) and name not in TOLD_BY_KANT:
             known = ", ".join(WISHES)
-            faults.append(f"annotation {name}: There is no such wish; there are {known}.")
+            faults.append(f"annotation {name}: There is no such annotation; known: {known}.")
     for name in sorted(pod.labels.keys() & WISHES.keys()):
-        faults.append(f"label {name}: Write it as an annotation of that name.")
+        faults.append(f"label {name}: Set it as an annotation with that name.")
     if faults:
         raise Refused("InvalidPod", " ".join(faults))
     return found

@@ -207,7 +207,7 @@ class DeviceBooks:
         if named.claim is None:
             if (namespace, named.template) not in self.templates:
                 text = f"There is no resource claim template {named.template} in namespace"
-                remedy = "Create it, or what it is made for, such as a ComputeDomain."
+                remedy = "Create it, or what creates it, e.g. a ComputeDomain."
                 raise DeviceRefusal(NOT_READY, f"{text} {namespace}. {remedy}")
             return
         claim = self.claims.get((namespace, named.claim))
@@ -216,7 +216,7 @@ class DeviceBooks:
         for domain in claim.domains:
             if self._domains[namespace, domain] <= 0:
                 text = f"Resource claim {claim.name} is for a channel of ComputeDomain {domain}"
-                remedy = "Make the pod again when there is another."
+                remedy = "Create the pod again when there is another one."
                 raise DeviceRefusal(NOT_READY, f"{text}, which is gone or going. {remedy}")
 
     def nodes_for(self, demand: DeviceDemand) -> tuple[NodeTerm, ...] | None:

@@ -351,8 +351,8 @@ def _claim(
 ) -> DeviceClaimFacts:
     if named.claim is None:
         text = (
-            f"Its resource claim {named.name} has not been made of template {named.template} yet. "
-            "See the events of the pod if it stays so."
+            f"Its resource claim {named.name} has not been created from template "
+            f"{named.template} yet. If this does not change, see the events of the pod."
         )
         raise DeviceRefusal(NOT_READY, text)
     claim = claims.get((namespace, named.claim))
@@ -362,13 +362,16 @@ def _claim(
     if claim.problem:
         raise DeviceRefusal(NOT_HONOURED, f"Resource claim {claim.name}: {claim.problem}.")
     if claim.failed:
-        text = f"Resource claim {claim.name}: {claim.failed}. It gets others when no pod uses it."
+        text = (
+            f"Resource claim {claim.name}: {claim.failed}. It gets other devices when no pod "
+            "uses it."
+        )
         raise DeviceRefusal(NOT_READY, text)
     if claim.given is None and claim.deleting:
         text = f"Resource claim {claim.name} is being deleted. Create it again when it is gone."
         raise DeviceRefusal(NOT_READY, text)
     if len(claim.reserved_for) >= MOST_CONSUMERS and uid not in claim.reserved_for:
-        text = f"{MOST_CONSUMERS} pods use resource claim {claim.name}, which is the most."
+        text = f"{MOST_CONSUMERS} pods use resource claim {claim.name}, which is the limit."
         raise DeviceRefusal(NOT_READY, text)
     return claim
 
@@ -435,17 +438,17 @@ class _AskReading:
             if why := next(filter(None, map(self._demands.unusable_for, alternatives)), ""):
                 text = f"request {names} asks for devices that Kant does not give, as {why}."
                 raise DeviceRefusal(NOT_HONOURED, text)
-            text = f"no device of the cluster is what request {names} asks for"
+            text = f"no device of the cluster matches request {names}"
             if self._demands.inventory.to_come:
-                text = f"{text}. A node that an autoscaler adds may have one."
+                text = f"{text}. A node added by an autoscaler may have one."
                 raise DeviceRefusal(NOT_THERE, text)
             raise DeviceRefusal(NOT_READY, f"{text}. Add one, or change it.")
         counted = [self._gpus(ask, devices) for ask, devices in found if devices]
         numbers = sorted({each.gpus for each in counted})
         if len(numbers) > 1:
             text = (
-                f"its alternatives ask for {' or '.join(map(str, numbers))} GPUs, and quota is "
-                "counted before one is chosen. Give all the same number."
+                f"its alternatives ask for {' or '.join(map(str, numbers))} GPUs, but quota is "
+                "counted before one is chosen. Give all of them the same number."
             )
             raise DeviceRefusal(
                 NOT_HONOURED, f"request {alternatives[0].name.partition('/')[0]}: {text}"
@@ -517,8 +520,8 @@ class _AskReading:
             return AskedGpus(0, set())
         if without:
             text = (
-                f"request {ask.name}: it may get GPUs or other devices, and quota is counted "
-                "before. Select one kind by its selectors."
+                f"request {ask.name}: it may get GPUs or other devices, but quota is counted "
+                "before that is known. Select one kind with its selectors."
             )
             raise DeviceRefusal(NOT_HONOURED, text)
         if ask.amount is not None:

@@ -380,8 +380,8 @@ class DeviceClaims:
             others = [n.name for n in nodes if n.gives_shares and n.name not in shared]
             few = by_name(others) if len(others) < len(shared) else but_by_name(shared)
             part.terms.append((few,))
-            text = "Nodes whose driver of devices shares GPUs give shares by claims only"
-            instead = "Claim a part of one there, by capacity.requests of a ResourceClaim"
+            text = "Nodes whose device driver shares GPUs give shares only through claims"
+            instead = "Claim a part of a GPU there, with capacity.requests of a ResourceClaim"
             part.notes.append(f"{text}: {len(shared)}. {instead}.")
 
     def _demand_of_made(
@@ -400,7 +400,7 @@ class DeviceClaims:
             asks = asks._replace(requests=tuple(others))
         if self.books.demand(pod.namespace, pod.uid, (), asks).gpus:
             text = "The devices of a resource that it names are GPUs"
-            raise DeviceRefusal(NOT_HONOURED, f"{text}. Ask for them by the number of GPUs.")
+            raise DeviceRefusal(NOT_HONOURED, f"{text}. Ask for them with the number of GPUs.")
         demand = self.books.demand(pod.namespace, pod.uid, own.named, asks, own.new)
         return demand, anew.gpus > 0
 
@@ -810,9 +810,9 @@ def _check_gpus(pod_set: PodSetSpec, by_claims: DeviceDemand) -> None:
         text = f"Its device claims are for {milli} thousandths of a GPU a pod."
         raise DeviceRefusal(NOT_HONOURED, f"{text} Submit it with gpus 1 and gpu_milli {milli}.")
     if pod_set.gpu_memory_mib or (pod_set.gpu_milli != MILLI and milli == MILLI):
-        text = "Its device claims are for whole GPUs. Leave gpu_milli and gpu_memory_mib out."
+        text = "Its device claims are for whole GPUs. Leave out gpu_milli and gpu_memory_mib."
         if milli < MILLI:
-            text = "Its device claims say which part of a GPU it gets. Leave gpu_memory_mib out."
+            text = "Its device claims say which part of a GPU it gets. Leave out gpu_memory_mib."
         raise DeviceRefusal(NOT_HONOURED, text)
     if pod_set.gpus != by_claims.gpus:
         text = f"Its device claims are for {by_claims.gpus} GPUs a pod, and gpus is {pod_set.gpus}."

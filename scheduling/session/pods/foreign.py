@@ -17,8 +17,9 @@ log = logging.getLogger(__name__)
 
 NO_JOB = (
     "NotOfAJob",
-    "It carries labels that only Kant gives the pods that it makes (kant.io/job, kant.io/attempt, "
-    "kant.io/pod-set, kant.io/ordinal): remove them, and Kant takes the pod up as a job",
+    "It has labels that only Kant sets, on the pods that it creates (kant.io/job, "
+    "kant.io/attempt, kant.io/pod-set, kant.io/ordinal): remove them, and Kant takes up the pod "
+    "as a job",
     "Scheduling",
     "Warning",
 )
@@ -26,8 +27,8 @@ NO_JOB = (
 UNKNOWN_JOB = (
     "UnknownJob",
     "The database of Kant has no job {job}: it was restored from a backup that is older than the "
-    "pod, or belongs to another installation. The pod stays, and what it holds counts as in use; "
-    "whoever does not need it deletes it",
+    "pod, or belongs to another installation. The pod stays, and what it holds counts as in "
+    "use; delete it if nobody needs it",
     "Scheduling",
     "Warning",
 )

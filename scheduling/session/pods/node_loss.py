@@ -17,7 +17,7 @@ from scheduling.session.memory.live import OVER, LiveJob, LivePod
 Key = tuple[str, int, int]  # job, pod set and ordinal of a pod
 EVICTING = "NoExecute"
 DRIVEN = "has a taint that its pods do not tolerate"
-GIVEN_UP = "does not answer, and its pods were to go"
+GIVEN_UP = "does not respond, and its pods had to leave"
 
 
 class NodeLoss:
