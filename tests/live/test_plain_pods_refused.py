@@ -122,7 +122,7 @@ WRONG = {
         {"requests": {"nvidia.com/mig-1g.5gb": "1"}},
         "requests[nvidia.com/mig-1g.5gb]: Kant",
     ),
-    "other": ({"requests": {"example.com/fpga": "1"}}, "asks for example.com/fpga, and for no GPU"),
+    "other": ({"requests": {"example.com/fpga": "1"}}, "asks for example.com/fpga, but for no GPU"),
     "fraction": (
         {"requests": {"cpu": "1"}, "notes": {"gpu-fraction": "0.5"}},
         'annotation gpu-fraction: Kant does not read it. Request kant.io/gpu-milli: "500".',
