@@ -1,7 +1,7 @@
-"""How many random cases, and how many states of processes, a test tries.
+"""How many random cases, and how many process states, a test tries.
 
-By day one in twelve of them. KANT_TEST_CASES=all (`make test-nightly`): all of them, and many more
-examples of Hypothesis, other ones in each run.
+By day: one case in twelve. With KANT_TEST_CASES=all (`make test-nightly`): all cases, and many more
+Hypothesis examples, which differ from run to run.
 """
 
 import itertools
@@ -21,31 +21,31 @@ MORE_AT_NIGHT = 5
 
 
 def seeds(count: int, *, usual: int = 0) -> range:
-    """Of `count` seeds those that are tried now. `usual`: how many of them, where each is slow,
-    before it is night."""
+    """Return the seeds to try now out of `count`. `usual`: how many to try by day where each is
+    slow."""
     return range(count if NIGHTLY else max(1, round((usual or count) * SHARE)))
 
 
 def examples(count: int) -> int:
-    """How many examples of Hypothesis are tried now where `count` are usual."""
+    """Return how many Hypothesis examples to try now; `count` is the usual number."""
     return count * MORE_AT_NIGHT if NIGHTLY else max(3, round(count * SHARE))
 
 
 def some(states: Iterable[T]) -> list[T]:
-    """Of states that are brought about at length, each for itself: every third one, from the first
-    on; at night all."""
+    """Choose from states that are slow to set up and independent of each other: every third one by
+    day, starting with the first; all at night."""
     return list(states)[:: 1 if NIGHTLY else 3]
 
 
 def of_each_kind(values: Iterable[T], kind: Callable[[T], Hashable]) -> list[T]:
-    """Of values that are the same again the first of each kind; at night all."""
+    """Choose from values that repeat: the first of each kind by day; all at night."""
     values, seen = list(values), set[Hashable]()
     firsts = [value for value in values if not (kind(value) in seen or seen.add(kind(value)))]
     return values if NIGHTLY else firsts
 
 
 def paired(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """Choices that do not depend on each other: each value of each of them once; at night all
+    """Combine independent choices: by day each value of each choice once; at night all
     combinations."""
     lists = [list(values) for values in choices]
     if NIGHTLY:
@@ -55,15 +55,16 @@ def paired(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:
 
 
 def histories(count: int, found: Iterable[int]) -> list[int]:
-    """Seeds of histories so long that each takes seconds: `found` once showed faults. Of these by
-    day every fifth one, from the fourth on, among which each kind of history is; at night all, and
-    `count` others."""
+    """Return seeds of long histories that each take seconds; the seeds in `found` once exposed
+    faults. By day: every fifth of them, starting with the fourth, which covers each kind of
+    history. At night: all of them and `count` others."""
     return [*range(count), *found] if NIGHTLY else list(found)[3::5]
 
 
 def load_profile() -> None:
-    """The same examples in every run but a nightly one, however slow the machine: what passed once
-    passes again. What fails at night is kept in `.hypothesis`, and tells how to be seen again."""
+    """Use the same examples in every run except a nightly one, however slow the machine: a test
+    that passed once passes again. A nightly failure is kept in `.hypothesis` and says how to
+    reproduce it."""
     settings.register_profile(
         "kant",
         derandomize=not NIGHTLY,

@@ -1,8 +1,8 @@
-"""`python -m tests.class_names`: the class names that stand in several files of the product.
+"""`python -m tests.class_names`: list class names that occur in several files of the product.
 
-A reader who looks for a class should find one. Left out are names that others gave: Django's, and
-those of the Kubernetes API, which the door and the embedded cluster each write down for themselves,
-so that one audits the other.
+A reader who looks for a class should find exactly one. The list leaves out names that others chose:
+Django's, and those of the Kubernetes API, which the API server and the embedded cluster each define
+for themselves so that one checks the other.
 """
 
 import ast
@@ -16,7 +16,7 @@ KUBERNETES = frozenset({"scheduling/simcluster/objects/shapes.py"})
 
 
 def twice() -> dict[str, list[str]]:
-    """{name: the files in which such a class stands}, of more than one."""
+    """Return {class name: files that define it} for names with more than one file."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for part in PRODUCT:
         for path in (ROOT / part).rglob("*.py"):

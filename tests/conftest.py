@@ -1,4 +1,4 @@
-"""What holds for every test: a private folder for what Kant writes, and what is found once."""
+"""Set up every test: a private folder for Kant's files, and objects that are made only once."""
 
 import gc
 import os
@@ -21,21 +21,21 @@ from scheduling import compiled
 from tests import cases, rewritten
 from tests.kept import kept
 
-# pytest-playwright keeps an event loop in the main thread; Django would refuse ORM calls there.
+# pytest-playwright keeps an event loop in the main thread, where Django would refuse ORM calls.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
-# Tests keep the files of their clusters in folders of their own; so do processes that they start.
+# Tests, and the processes that they start, keep cluster files in their own folders.
 os.environ.setdefault("KANT_ACCESS_DIRS", "/")
 django_settings.KANT_ACCESS_DIRS = ["/"]
 
-# A command in the process of the tests would set up logs anew, to go where the output of its own
-# test goes: for all tests that follow that is closed.
+# A command that runs in the test process would reconfigure logging to the captured output of its
+# test, which is closed for all later tests.
 django_settings.LOGGING_CONFIG = None
 
-# The fixtures of pytest-django by which a test gets its database.
+# The pytest-django fixtures that give a test its database.
 DATABASE = {"db", "transactional_db", "live_server"}
 
-FOLDERS = count()  # by which each test is told from the others of its process
+FOLDERS = count()  # number the tests' folders within this process
 
 cases.load_profile()
 
@@ -46,11 +46,11 @@ def pytest_collection(session):
         return (yield)
 
 
-@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
 def pytest_collection_modifyitems(config, items):
-    """What machine code does not allow runs where the core is interpreted. `stored` are the tests
-    that are worth a second database: by day one in three of the values that one test tries, which
-    differ in what is stored more than in how."""
+    """Run what compiled code does not allow in the interpreted core. `stored` are the tests that
+    are worth a second database: by day one in three of a test's parameter values, which differ in
+    what is stored more than in how."""
     tried = Counter()
     for item in items:
         if not uses_database(item):
@@ -72,21 +72,21 @@ def uses_database(item):
 
 
 def pytest_collection_finish(session):
-    """What was collected stays to the end."""
+    """Keep the collected objects to the end."""
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _private(settings, tmp_path_factory):
-    """Nothing is made there before it is needed: pytest looks through the folders of all tests
-    that have gone before to number the next one, which for thousands costs more than a test."""
+    """Create the folder only when a test needs it: pytest scans the folders of all earlier tests to
+    number the next one, which costs more than a test once there are thousands."""
     settings.VAR_DIR = tmp_path_factory.getbasetemp() / f"private-{next(FOLDERS)}" / "var"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _static_files_found_once():
-    """Each test client has the middleware made anew, and a tenth of a test's time went into looking
-    through all static files."""
+    """Make the middleware once: each test client would make it anew, and looking through all static
+    files took a tenth of a test's time."""
     found = {}
     look = WhiteNoiseMiddleware.add_files_from_finders
 
@@ -104,8 +104,8 @@ def _static_files_found_once():
 
 @pytest.fixture(scope="session", autouse=True)
 def _pages_tell_their_context(django_test_environment):
-    """A test client copies the context of each template: a page has hundreds, of which widgets of
-    forms are most. Tests look at that of the whole page alone."""
+    """Copy the context of the whole page only. A test client copies the context of each template,
+    and a page has hundreds of them, mostly form widgets."""
 
     def render(template, context):
         if context.template is template and not (template.name or "").startswith("django/forms/"):
@@ -119,7 +119,7 @@ def _pages_tell_their_context(django_test_environment):
 
 @pytest.fixture
 def now(monkeypatch):
-    """The time, at which Kant's clock stands still: no day ends within the test."""
+    """Stop Kant's clock at this time, so that no day ends within the test."""
     now = timezone.now()
     monkeypatch.setattr(timezone, "now", lambda: now)
     return now
@@ -127,8 +127,9 @@ def now(monkeypatch):
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix, tmp_path_factory):
-    """A pool that was filled while tests were collected would go on with the database that is no
-    test's. In memory the first migration, by which it is made, is that of whoever came first."""
+    """Clear the connection pool: one filled during collection would keep a database that belongs to
+    no test. In memory, the first migration, which makes the database, would be that of whichever
+    test ran first."""
     for each in connections.all():
         if each.vendor == "postgresql":
             each.close_pool()
@@ -137,9 +138,9 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix, t
 
 
 def _migrate_once(tmp_path_factory):
-    """The history of migrations takes each process seconds: one makes the tables and keeps them,
-    which the others copy. Whose rows are no part of a transaction that is taken back has them
-    copied again: to empty all tables takes ten times as long."""
+    """Make the tables once and copy them: running all migrations takes each process seconds. Tests
+    whose rows are not in a rolled-back transaction get a fresh copy, since emptying all tables
+    takes ten times as long."""
     really = migrate.Command.handle
 
     def handle(self, *args, **options):
@@ -165,7 +166,8 @@ def _migrate_once(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup, django_db_blocker):
-    """PostgreSQL gathers no statistics whenever it comes to it: tests look at its plans."""
+    """Stop PostgreSQL from gathering statistics at arbitrary moments, because tests look at its
+    plans."""
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             for table in connection.introspection.table_names(cursor):

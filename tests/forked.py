@@ -1,9 +1,9 @@
-"""Kant's processes as tests start them: forked from one that has imported the packages they use.
+"""Start Kant's processes for tests by forking a process that has already imported their packages.
 
-An interpreter of its own and these packages are more than half of the CPU of a start. Of Kant
-nothing is imported before the fork, but what a caller names, and no settings are read: a process
-has the arguments, environment and files that it is given, and runs its own code from the first line
-on, as its users' do.
+Starting an interpreter and importing these packages takes more than half of the CPU of a start.
+Before the fork, no module of Kant is imported unless the caller names it, and no settings are read:
+the process gets its own arguments, environment and files, and runs its own code from the first line
+on, as it does for users.
 """
 
 import atexit
@@ -43,8 +43,8 @@ PACKAGES = (
 
 
 class Template:
-    """The process that is forked, with these modules imported; it ends with this one. Its children
-    go on, as others do."""
+    """The process to fork from, with these modules imported. It ends with this process; its
+    children keep running, like any others."""
 
     def __init__(self, modules):
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -55,8 +55,8 @@ class Template:
             self._process = subprocess.Popen(command, stdin=theirs, cwd=ROOT, env=env)
 
     def fork(self, request, files):
-        """The process id of one for which `files` are standard input, output and error, and last
-        where its status is written when it has ended."""
+        """Start a process and return its process id. `files` are its standard input, output and
+        error, and last the file that receives its exit status."""
         with self._turn:
             socket.send_fds(self._ours, [json.dumps(request).encode()], files)
             return int(self._ours.recv(LONGEST))
@@ -74,8 +74,8 @@ def template(modules):
 
 
 class Forked(subprocess.Popen):
-    """`python …`, of this interpreter. It is a child of the template, not of this process; all else
-    is as of any Popen. `modules`: what the template has imported."""
+    """Run `python …` with this interpreter. The process is a child of the template, not of this
+    process; otherwise it behaves like any Popen. `modules`: what the template has imported."""
 
     def __init__(self, args, *, modules=PACKAGES, **options):
         self._modules = modules
@@ -122,13 +122,13 @@ class Forked(subprocess.Popen):
 
 
 def popen(args, **options):
-    """A Popen, forked where the command is one of this interpreter."""
+    """Return a Popen, forked if the command runs this interpreter."""
     kind = Forked if args[0] == sys.executable else subprocess.Popen
     return kind(args, **options)
 
 
 def run(args, *, capture_output=False, check=False, timeout=None, **options):
-    """As subprocess.run, of a command of this interpreter."""
+    """Like subprocess.run, for a command that runs this interpreter."""
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Forked(args, **options) as process:
@@ -145,12 +145,12 @@ def run(args, *, capture_output=False, check=False, timeout=None, **options):
 
 # --- the template ---------------------------------------------------------------------------------
 def main():
-    """Fork whenever it is asked for."""
+    """Fork on every request."""
     asked = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for module in sys.argv[1:]:
         importlib.import_module(module)
-    gc.freeze()  # or each child copies what its collections look through
+    gc.freeze()  # keeps a child's garbage collection from copying shared pages
     with selectors.DefaultSelector() as selector:
         selector.register(asked, selectors.EVENT_READ)
         while True:
@@ -178,13 +178,13 @@ def main():
                 selector.unregister(key.fd)
                 os.close(key.fd)
                 _, status = os.waitpid(pid, 0)
-                with suppress(BrokenPipeError):  # nobody waits for it any more
+                with suppress(BrokenPipeError):  # nobody waits for the status any more
                     os.write(tell, str(status).encode())
                 os.close(tell)
 
 
 def become(request, files):
-    """Run the program that is asked for, with these files as its standard ones."""
+    """Run the requested program with these files as its standard ones."""
     if request["session"]:
         os.setsid()
     for number, file in enumerate(files):
@@ -215,7 +215,7 @@ def become(request, files):
 
 
 def end_of(request, files):
-    """Run that program to its end; the status with which an interpreter would end then."""
+    """Run the program to its end and return the status with which an interpreter would exit."""
     try:
         become(request, files)
     except SystemExit as ended:
@@ -230,12 +230,12 @@ def end_of(request, files):
 
 
 def leave(status):
-    """End as an interpreter does, but that modules are not taken down: one by one, that copies all
-    memory that the template has, for as much CPU as a cluster takes to start."""
+    """Exit as an interpreter does, but without tearing down modules: that would copy all of the
+    template's memory and take as much CPU as starting a cluster."""
     threading._shutdown()  # waits for threads
     atexit._run_exitfuncs()
     for file in (sys.stdout, sys.stderr):
-        with suppress(ValueError, BrokenPipeError):  # it is closed, or nobody reads it
+        with suppress(ValueError, BrokenPipeError):  # the file is closed, or nobody reads it
             file.flush()
     if status == -signal.SIGINT:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The pages for operators, whose examples and tables are tried."""
+"""Read the operator guide, so that tests can try its examples and tables."""
 
 import re
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ PAGES = Path(__file__).parent.parent / "docs" / "operating"
 
 
 def guide_text() -> str:
-    """All of them, one after the other."""
+    """Return all pages, one after the other."""
     return "\n".join(page.read_text() for page in sorted(PAGES.glob("*.md")))
 
 
 def guide_examples() -> Iterator[Any]:
-    """The documents of all YAML in them."""
+    """Return the documents of all YAML blocks in the pages."""
     for block in re.findall(r"```yaml\n(.*?)```", guide_text(), re.S):
         yield from yaml.safe_load_all(block)

@@ -1,12 +1,12 @@
-"""What is made once in a run of the tests and copied by each that needs it."""
+"""Make something once in a test run and let each test that needs it copy it."""
 
 import fcntl
 import os
 
 
 def kept(tmp_path_factory, name, make):
-    """The folder of that name, which `make(folder)` has filled: by the first of the processes among
-    which the tests are shared out, while the others wait."""
+    """Return the folder of that name, filled by `make(folder)`. The first test process to ask fills
+    it while the others wait."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent

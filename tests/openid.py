@@ -1,6 +1,6 @@
 """An OpenID provider on loopback: discovery, keys, authorization with PKCE, tokens, userinfo.
 
-It signs in whoever `claims` describes, without asking. `wrong` overrides what it would send.
+It signs in the person described by `claims` without asking. `wrong` overrides what it would send.
 """
 
 import base64
@@ -33,18 +33,18 @@ class OpenIDProvider:
         self.sign_with = self.key
         self.header: dict[str, Any] = {"alg": "RS256", "kid": self.key.kid}
         self.claims: dict[str, Any] = {"sub": "00u1", "preferred_username": "grace", "groups": []}
-        self.wrong: dict[str, Any] = {}  # claims of the ID token; None leaves one out
+        self.wrong: dict[str, Any] = {}  # claims to override in the ID token; None leaves one out
         self.metadata: dict[str, Any] = {}
         self.userinfo: dict[str, Any] = {}
-        self.refusal: dict[str, str] = {}  # of the authorization endpoint
-        self.answers: dict[str, tuple[int, bytes]] = {}  # by path, in place of the real ones
+        self.refusal: dict[str, str] = {}  # error that the authorization endpoint returns
+        self.answers: dict[str, tuple[int, bytes]] = {}  # by path, instead of the real answers
         self.codes: dict[str, dict[str, str]] = {}
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.issuer = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def authorize(self, query: dict[str, str]) -> str:
-        """Where a browser is sent back to."""
+        """Return the URL to which the provider sends a browser back."""
         if self.refusal:
             return f"{query['redirect_uri']}?{urlencode({**self.refusal, 'state': query['state']})}"
         code = secrets.token_urlsafe(8)
@@ -131,7 +131,7 @@ class OpenIDProvider:
 
 @contextmanager
 def running(settings: Any) -> Iterator[OpenIDProvider]:
-    """The provider, and Kant set up as a client of it."""
+    """Start the provider and set up Kant as its client."""
     provider = OpenIDProvider()
     settings.KANT_OIDC_ISSUER = provider.issuer
     settings.KANT_OIDC_CLIENT_ID = CLIENT

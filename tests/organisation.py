@@ -23,9 +23,9 @@ class Organisation:
     cluster: Any = None
 
     def client(self, who: str, **headers: str) -> APIClient:
-        """A REST client that acts as a user by a real token."""
+        """Return a REST client that acts as a user, with a real token."""
         client = APIClient(headers={"Accept": "application/json", **headers})
-        # As a row: tests ask for more of them than one user may have.
+        # Insert the row directly: tests need more tokens than one user may have.
         secret = PREFIX + secrets.token_urlsafe(32)
         ApiToken.objects.create(
             user=self.users[who], name="test", prefix=secret[:SHOWN], digest=digest_of(secret)
@@ -45,13 +45,13 @@ ROLES = {
 
 
 def build(nodes: int = 4) -> Organisation:
-    """The organisation and a cluster of `nodes` nodes with 8 H100 each and 2 with 4 A100."""
+    """Create the organisation and a cluster of `nodes` nodes with 8 H100 each and 2 with 4 A100."""
     org = Organisation()
     for name, parent in (("ml", None), ("vision", "ml"), ("vision-lab", "vision"), ("law", None)):
         org.tenants[name] = Tenant.objects.create(
             name=name, title=name.title(), parent=org.tenants.get(parent or "")
         )
-    # Thousands of tests begin with this, so that rows of a kind are made together.
+    # Thousands of tests begin here, so rows are created in bulk.
     password = make_password("x")
     users = [User(username=name, password=password) for name in ROLES]
     users.append(User(username="ops", password=password, is_operator=True))

@@ -1,4 +1,4 @@
-"""How the database would answer a query: by which index, without a clock."""
+"""Tell how the database would answer a query, by its indexes rather than by time."""
 
 from unittest import mock
 
@@ -9,7 +9,7 @@ from tenants.database import planned
 
 
 def plan(sql):
-    """The plan of a captured query, as if the tables were large."""
+    """Return the plan of a captured query, as if the tables were large."""
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
             cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
@@ -21,7 +21,7 @@ def plan(sql):
 
 
 def queries(act, *words):
-    """The queries of `act` that have all of these words in them, with their values."""
+    """Return the queries of `act` that contain all of these words, with their values."""
     as_text = mock.patch.object(planned, "cursor", connection.cursor)
     with as_text, CaptureQueriesContext(connection) as captured:
         act()
@@ -29,6 +29,6 @@ def queries(act, *words):
 
 
 def query(act, *words):
-    """The one query of `act` that has all of these words in it."""
+    """Return the only query of `act` that contains all of these words."""
     (found,) = queries(act, *words)
     return found

@@ -1,4 +1,4 @@
-"""A Kant that serves as in production (ASGI), beside an embedded cluster whose pods print."""
+"""A Kant that serves as in production (ASGI), with an embedded cluster whose pods print."""
 
 import http.client
 import json
@@ -24,11 +24,12 @@ NODE = "gpu-0000"
 
 @contextmanager
 def served() -> Iterator[tuple[str, int]]:
-    """The address of a web server in this process, which streams as the test client does not."""
+    """Run a web server in this process and return its address. It streams, which the test client
+    cannot."""
     door = socket.socket()
     door.bind(("127.0.0.1", 0))
     door.listen()
-    # Not kant.asgi, which would set logging up anew, on what pytest captures just now.
+    # kant.asgi would reconfigure logging to the output that pytest is capturing.
     config = uvicorn.Config(Handler(), lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [door]}, daemon=True)
@@ -40,7 +41,7 @@ def served() -> Iterator[tuple[str, int]]:
 
 
 class Printing:
-    """Jobs of an organisation, their pods on the cluster, and requests for what they print."""
+    """Jobs of an organisation, their pods on the cluster, and requests for their output."""
 
     def __init__(self, org: Organisation, sim: Sim, at: tuple[str, int]) -> None:
         self.org, self.sim, self.at = org, sim, at
@@ -72,7 +73,7 @@ class Printing:
         run: float | None = None,
         exit_code: int = 0,
     ) -> Placement:
-        """Have a pod of the job run, and end after so many seconds; its placement."""
+        """Run a pod of the job that ends after this many seconds; return its placement."""
         name = f"{job.name}-{str(job.pk)[:8]}-{attempt}-{pod_set}-{ordinal}"
         uid = self.sim.post(PODS, pod(name, run=run, exit_code=exit_code))["metadata"]["uid"]
         self.sim.bind(name, NODE, NAMESPACE)
@@ -95,7 +96,7 @@ class Printing:
         return connection, connection.getresponse()
 
     def get(self, job: Job, query: str = "", who: str = "eve") -> tuple[int, Any]:
-        """(status, text or problem document)."""
+        """Return (status, text or problem document)."""
         connection, answer = self.open(job, query, who)
         body = answer.read()
         connection.close()
@@ -106,5 +107,5 @@ class Printing:
 
 
 def open_logs() -> int:
-    """How many logs this process has open."""
+    """Return how many logs this process has open."""
     return pod_logs._places._open.total()

@@ -1,4 +1,5 @@
-"""Outside tools that some tests need: a skip on a user's machine, a failure in CI."""
+"""Outside tools that some tests need: without them a test is skipped on a user's machine and fails
+in CI."""
 
 import os
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from metrics.benches.apiserver import ApiServer, ServerUnavailable
 
 
 def missing(tool: str, remedy: str) -> NoReturn:
-    """Skip the test and say what to install; where CI=true is set, fail instead."""
+    """Skip the test and say what to install; fail instead if CI=true is set."""
     text = f"{tool} is not available: {remedy}"
     if os.environ.get("CI", "").lower() == "true":
         pytest.fail(text, pytrace=False)
@@ -20,7 +21,7 @@ def missing(tool: str, remedy: str) -> NoReturn:
 
 
 def installed(find: Callable[..., str], *names: str) -> str:
-    """The path that a function of `metrics.benches.programs` finds."""
+    """Return the path found by a function of `metrics.benches.programs`."""
     try:
         return find(*names)
     except programs.ProgramMissing as error:
@@ -29,7 +30,8 @@ def installed(find: Callable[..., str], *names: str) -> str:
 
 
 def apiserver(folder: Path, flags: tuple[str, ...] = ()) -> ApiServer:
-    """A real kube-apiserver with these flags, to be entered; its files are in `folder`."""
+    """Return a context manager that runs a real kube-apiserver with these flags; its files are in
+    `folder`."""
     try:
         return ApiServer(folder, flags=flags)
     except ServerUnavailable as error:

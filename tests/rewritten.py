@@ -1,5 +1,5 @@
-"""pytest compiles the modules of tests for itself: those of a new checkout for half a minute of
-CPU, which each process of a run would spend beside the others."""
+"""Let one process compile a checkout's test modules for pytest, instead of every process of a run.
+In a new checkout, compiling takes half a minute of CPU."""
 
 import fcntl
 import importlib.util
@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-# What is left out of one run stays as it is, and one edited module is no reason to wait.
+# A run may leave modules out, which stay uncompiled, and a single edited module is not worth
+# waiting for.
 FEW = 1 / 10
 
 
 @contextmanager
 def by_one(paths: Iterable[str]) -> Iterator[None]:
-    """Modules of tests at these paths are imported within it: where most are still to be compiled,
-    by one process, while others of the same checkout wait and then find them compiled."""
+    """Import test modules from these paths inside this context. If most are still uncompiled, one
+    process compiles them while others of the same checkout wait."""
     modules = [each for path in paths for each in _modules(Path(path.partition("::")[0]))]
     folder = os.open(TESTS, os.O_RDONLY)
     try:
@@ -37,14 +38,14 @@ def _modules(path: Path) -> list[Path]:
 
 
 def _new(modules: list[Path]) -> bool:
-    """Whether more than a few have to be compiled."""
+    """Whether more than a few modules must be compiled."""
     if sys.dont_write_bytecode:
         return False
     return sum(not _compiled(each) for each in modules) > FEW * len(modules)
 
 
 def _compiled(module: Path) -> bool:
-    """Whether pytest has compiled it as it is now."""
+    """Whether pytest has compiled the current version of the module."""
     usual = Path(importlib.util.cache_from_source(str(module)))
     kept = usual.with_name(f"{usual.stem}-pytest-{pytest.__version__}.pyc")
     return kept.exists() and kept.stat().st_mtime >= module.stat().st_mtime

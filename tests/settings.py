@@ -1,4 +1,4 @@
-"""Kant's settings with quick password hashes, for tests and the processes that they start: a hash
+"""Kant's settings with fast password hashes, for tests and the processes that they start: one hash
 that is slow by design costs as much as ten tests."""
 
 from kant.settings import *  # noqa: F403

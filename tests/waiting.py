@@ -1,4 +1,4 @@
-"""Wait for what another thread does."""
+"""Wait for something that another thread does."""
 
 import time
 from collections.abc import Callable

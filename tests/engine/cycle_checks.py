@@ -1,4 +1,4 @@
-"""What must hold of the decisions of each cycle (cycles.py)."""
+"""Check what must hold for the decisions of each cycle (cycles.py)."""
 
 from scheduling.engine.admission.candidates import ask_of
 from scheduling.engine.admission.out_of_service import within_reach
@@ -17,7 +17,7 @@ from scheduling.engine.verdict import Reason
 
 
 class Checks:
-    """The state after a cycle, and what came before: the machine keeps both."""
+    """The state after a cycle and before it; the machine keeps both."""
 
     state: SchedulerState
     anew: SchedulerState
@@ -49,8 +49,8 @@ class Checks:
                 assert len(on) == len({i for i, _ in on}), "a pod set on two GPU models"
 
     def _fixed_jobs_borrow_nothing_that_is_reclaimed(self, result, placed) -> None:
-        """Where what is lent can be reclaimed, a job that cannot be preempted gets places only
-        while all that such jobs hold is guaranteed, to its tenant and to all above it."""
+        """Where lent quota can be reclaimed, a non-preemptible job starts only if guarantees cover
+        all non-preemptible use of its tenant and of every tenant above it."""
         if PreemptionKind.RECLAIM not in self.state.policy.preemption:
             return
         book = self.state.book
@@ -60,7 +60,7 @@ class Checks:
             if record.job.preemptible:
                 continue
             had = {(p.pod_set, p.ordinal) for p in placed.get(name, ())}
-            # What it holds of other models it may have held before, when it still was preemptible.
+            # GPUs of other models may date from when the job was still preemptible.
             for model in {m for pod, (m, milli) in record.pods.items() if milli and pod not in had}:
                 for tenant in book.lineage(record.job.tenant):
                     account = book.account(tenant, model)
@@ -84,7 +84,7 @@ class Checks:
         assert result.preempted == again.preempted
         assert result.moved == again.moved
         assert result.reservations == again.reservations
-        # Class by class, in whichever order their jobs came.
+        # Compare class by class: the order of their jobs does not matter.
         assert sorted(result.quota_reserved) == sorted(again.quota_reserved)
         assert sorted(result.quota_lost) == sorted(again.quota_lost)
 
@@ -125,8 +125,8 @@ class Checks:
         self.leaving += result.preempted
 
     def _who_loses_a_place_has_had_it_long_enough(self, result, since) -> None:
-        """`since`: of each job that ran before the cycle its start, and since when it has each
-        place."""
+        """`since`: for each job that ran before the cycle, its start and the time at which it got
+        each place."""
         for victim in result.preempted:
             started, places = since[victim.job_id]
             gang = self.state.jobs[victim.job_id].job.gang
@@ -153,7 +153,8 @@ class Checks:
         self.known = set(jobs)
 
     def _min_runtime(self, name: str) -> float:
-        """That of the nearest tenant above the job that has one, else the policy's."""
+        """Return the value of the nearest tenant at or above the job's that sets one, else the
+        policy's."""
         tenants = {tenant.id: tenant for tenant in self.tenants}
         at = tenants[self.state.jobs[name].job.tenant]
         while at.min_runtime_s is None and at.parent is not None:
@@ -207,8 +208,8 @@ class Checks:
         assert all(milli <= MILLI for milli in used.values())
 
     def _nobody_overtook(self, result, held) -> None:
-        """Strict FIFO: who passes quota and still waits was not overtaken in any of its pools, and
-        no gang grows in them, whatever its place in the order."""
+        """Strict FIFO: no job overtakes, in any of its pools, a job that passes quota and still
+        waits; and no gang grows in those pools, whatever its place in the order."""
         policy = self.state.policy
         if policy.queueing is not QueueingPolicy.STRICT_FIFO or self.state.by_shares:
             return
@@ -243,8 +244,8 @@ class Checks:
         return at_its_limit or (verdict is not None and "max_running" in verdict.evidence)
 
     def _was_closed_by_quota(self, record, model: str, result) -> bool:
-        """Whether a job ahead closed its quota until jobs that started in this very cycle put that
-        one's tenant at its limit: it is in nobody's way any more."""
+        """Whether the job ahead closed its quota only until jobs that started in this cycle brought
+        its tenant to its limit. It blocks nobody any more."""
         book = self.state.book
         own = book.chain(record.job.tenant, model)[:1]
         tenants = {self.state.jobs[start.job_id].job.tenant for start in result.started}

@@ -1,4 +1,5 @@
-"""A machine of random steps through the cycle; what must hold after each of them."""
+"""A state machine that takes random steps through the cycle and checks the invariants after
+each."""
 
 import math
 from dataclasses import replace
@@ -34,7 +35,7 @@ TENANTS = (TenantSpec("a"), TenantSpec("b"), TenantSpec("dept"), TenantSpec("c",
 NODES = {"n0": (8, "H100"), "n1": (8, "H100"), "n2": (8, "H100"), "n3": (4, "L4"), "n4": (4, "L4")}
 LEAVES = {"n0": "l0", "n1": "l0", "n2": "l1", "n3": "l1", "n4": "l1"}
 SORTS = ("", "", "fixed", "preempts=no", "uses_spares=yes", "kind=inference", "kind=inference")
-# For want of which preemptions fail: a group of the network, nodes, CPU.
+# What preemptions can fail for: a network group, nodes, CPU.
 HARD = (
     "required_level=leaf",
     "max_per_node=1",
@@ -60,7 +61,7 @@ QUOTAS = st.fixed_dictionaries(
 
 class Cycles(Checks, RuleBasedStateMachine):
     policies = tuple(QueueingPolicy)
-    queue_names = ("default",)  # of those that jobs name, one after the other
+    queue_names = ("default",)  # jobs name these in turn
 
     def __init__(self, *, leaves: bool = True) -> None:
         super().__init__()
@@ -76,7 +77,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         self.pending.append(d.TenantsChanged(self.tenants, self.quotas))
         self.pending.append(d.PolicyChanged(Policy(QueueingPolicy.STRICT_FIFO)))
         self.leaving: list[Preempted] = []
-        self.left_on: dict[PodKey, PodPlacement] = {}  # where they still are
+        self.left_on: dict[PodKey, PodPlacement] = {}  # the places that pods still hold
         self.pairs: set[tuple[str, str]] = set()  # (victim, preemptor)
         self.promised: set[str] = set()
         self.disturbed: set[str] = set()  # preemptors that something happened to meanwhile
@@ -118,7 +119,7 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @rule(most=st.sampled_from((10.0, 40.0)), middles=st.sampled_from(((), (5.0,), (20.0, 60.0))))
     def learn(self, most: float, middles: tuple[float, ...]) -> None:
-        """Of every other job, whether it waits or runs."""
+        """Resize every other job, waiting or running."""
         likely = d.LearnedTime(most, middles)
         self.pending.append(d.RunTimesLearned(tuple((i, likely) for i in sorted(self.alive)[::2])))
 
@@ -161,7 +162,7 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 99), count=st.integers(1, 9))
     def resize(self, pick: int, count: int) -> None:
-        """Another count of the first pod set; of a gang that runs only if it is elastic."""
+        """Change the count of the first pod set; of a running gang only if it is elastic."""
         if name := self._some(pick):
             before, record = self.alive[name], self.state.jobs.get(name)
             first, *others = before.pod_sets
@@ -175,7 +176,7 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 99))
     def surplus_is_gone(self, pick: int) -> None:
-        """The last pod of a job that was made smaller."""
+        """Remove the last pod of a job that was made smaller."""
         names = sorted(
             name
             for name, record in self.state.running.items()
@@ -198,7 +199,7 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 99))
     def pod_fails(self, pick: int) -> None:
-        """The last pod of a job that can do without it is placed again, not on its node."""
+        """Place the last pod of a job that can do without it again, on another node."""
         name = self._some(pick)
         if not name or name in self.state.promised:
             return
@@ -244,7 +245,7 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 99))
     def protect_or_not(self, pick: int) -> None:
-        """A tenant gets a minimum run time of its own, or loses it."""
+        """Give a tenant its own minimum run time, or remove it."""
         at, seconds = pick % len(TENANTS), (None, 0.0, 20.0, 60.0, 300.0)[pick % 5]
         changed = replace(self.tenants[at], min_runtime_s=seconds)
         self.tenants = (*self.tenants[:at], changed, *self.tenants[at + 1 :])
@@ -252,7 +253,7 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 9), preempt=st.booleans(), users=st.booleans())
     def switch_policy(self, pick: int, preempt: bool, users: bool = False) -> None:
-        together = pick % 2 == 1  # what was spread before is moved now
+        together = pick % 2 == 1  # pods that were spread before now move together
         policy = Policy(
             self.policies[pick % len(self.policies)],
             blame_s=30,
@@ -311,11 +312,11 @@ class Cycles(Checks, RuleBasedStateMachine):
         self._who_takes_it_has_waited_for_long_enough(result)
         if result.next_at is not None and result.next_at <= self.now:
             return
-        told = not self.state.dirty  # else quota may be what a job waits for now
+        told = not self.state.dirty  # otherwise the job may now wait for quota
         again = run_cycle(self.state, (), self.now)
         self.anew.dirty |= (
             self.state.queue_reservations is not way
-        )  # else much time may have passed
+        )  # otherwise much time may have passed
         asked = run_cycle(self.anew, (), self.now)
         assert not asked.started
         assert not asked.preempted
@@ -354,7 +355,7 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @invariant()
     def what_users_hold_is_what_their_jobs_hold(self) -> None:
-        """And where the policy tells them apart, no lane has jobs of two."""
+        """Where the policy tells tenants apart, no lane holds jobs of two tenants."""
         if self.pending:
             return
         users = self.state.usage.users
@@ -380,7 +381,7 @@ class Cycles(Checks, RuleBasedStateMachine):
     @invariant()
     def what_is_exposed_is_what_runs(self) -> None:
         if self.pending:
-            return  # what they change is found out by the next cycle
+            return  # the next cycle finds out what they change
         known = self.state.preemptible_jobs
         anew = PreemptibleIndex(self.state.cluster, self.state)
         for record in self.state.running.values():
@@ -417,8 +418,8 @@ class Cycles(Checks, RuleBasedStateMachine):
                 assert record.verdict is not None
 
     def teardown(self) -> None:
-        """Once nothing new comes, every victim goes and every job ends: all that can start does,
-        and who is left is held or has been told that it never will."""
+        """Once nothing new arrives, every victim leaves and every job ends. Then every job that can
+        start does; the rest are held or have been told that they never will."""
         self.victim_is_gone(0)
         self.pending += [d.OtherPodRemoved(f"other on {name}") for name in NODES]
         self.pending.append(d.PolicyChanged(replace(self.state.policy, spare_nodes={})))

@@ -7,7 +7,7 @@ from scheduling.engine.types import Device, JobRequest, Nic, Node, PodSetSpec
 
 
 def gpu_node(name, *, gpus=8, model="H800", leaf="", spine="", top="", **facts):
-    """A healthy node with CPU to spare."""
+    """Return a healthy node with CPU to spare."""
     return Node(
         name,
         gpu_model=model,
@@ -30,7 +30,7 @@ def job_of(name, *pod_sets, **facts):
 
 
 def place(state, job, strategy="e-binpack", **wishes):
-    """Place and commit; the placements, or the failure."""
+    """Place and commit; return the placements or the failure."""
     statement = Statement(state)
     found = place_job(statement, job, strategy=strategy, **wishes)
     statement.commit()
@@ -47,7 +47,7 @@ def pods(count, gpus, **wishes):
 
 
 def two_spines():
-    """Two spines of two leaves of four nodes each, named in topology order."""
+    """Two spines of two leaves with four nodes each, named in topology order."""
     return cluster_of(
         *(
             gpu_node(f"n{i:02d}", leaf=f"leaf-{i // 4}", spine=f"spine-{i // 8}", top="core")

@@ -1,9 +1,9 @@
 """The naive reference of placement: plain objects, full scans, the rules as written.
 
-Nothing here is kept: what is free is summed up from the bookings whenever it is asked for. The
-rules are those in the docstrings of `scheduling/engine/placement`; node order and topology are
-worked out anew for every question. Only the device tables are shared (proven by brute force in
-test_devices.py).
+It keeps no derived state: free resources are summed up from the bookings on every question, and
+node order and topology are computed anew. The rules are those in the docstrings of
+`scheduling/engine/placement`. Only the device tables are shared with the engine (test_devices.py
+proves them by brute force).
 """
 
 from fractions import Fraction
@@ -19,7 +19,7 @@ from tests.engine.reference_cluster import Cluster, bit_positions, size_of
 
 
 class Attempt:
-    """One pod set in one pool: the nodes allowed, and the pods placed so far."""
+    """One pod set in one pool: the allowed nodes, and the pods placed so far."""
 
     def __init__(self, cluster, job, index, milli, nodes, how):
         self.c, self.job, self.index, self.milli = cluster, job, index, milli
@@ -39,7 +39,8 @@ class Attempt:
         ]
 
     def ordinals(self):
-        """Pods of the set that held a place before, and those placed now, in this order."""
+        """Return the pods of the set that already held a place, then those placed now, in this
+        order."""
         return sorted(
             (0 if isinstance(key[2], int) else 1, key) for _, key in self.pods_of_job(True)
         )
@@ -56,7 +57,7 @@ class Attempt:
         )
 
     def allowed(self, node):
-        """Pods that the replica limits still allow."""
+        """Return how many pods the replica limits still allow."""
         limit = 1 << 30
         if self.s.max_per_node is not None:
             limit = self.s.max_per_node - self.count_at(node, True)
@@ -68,7 +69,8 @@ class Attempt:
         return min(self.c.room(node, self.s, self.milli), self.allowed(node))
 
     def capacity(self, nodes):
-        """Pods that fit on these nodes together; the limit per leaf holds for all its nodes."""
+        """Return how many pods fit on these nodes together; the limit per leaf covers all its
+        nodes."""
         total = 0
         by_leaf = {}
         for node in nodes:
@@ -87,7 +89,8 @@ class Attempt:
 
     # --- nodes ------------------------------------------------------------------------------
     def join(self, nodes, pods):
-        """The partly used node whose time of being so grows least; the first 8 of each count."""
+        """Return the partly used node whose time in partial use grows least; only the first 8 nodes
+        of each count are compared."""
         need = pods * self.s.gpus
         if self.job.declared_s is None or not need or self.milli < MILLI:
             return None
@@ -110,7 +113,7 @@ class Attempt:
         return self.c.free(node), -fill, self.order[node.name]
 
     def share_node(self, nodes):
-        """Smallest largest-remainder that holds the share."""
+        """Return the device with the smallest remainder that holds the share."""
         fits = [
             (max(self.c.partial(n).values()), self.order[n.name], n)
             for n in nodes
@@ -119,14 +122,14 @@ class Attempt:
         return min(fits)[2] if fits else None
 
     def shares_left(self, node):
-        """(What is left, device) of the partly used devices that hold the share."""
+        """Return (remainder, device) of the partly used devices that hold the share."""
         partial, exact = self.c.partial(node), self.c.exact(node)
         size = size_of(min(d.memory_mib for d in node.devices), self.s)
         by = exact if self.s.gpu_memory_mib else partial
         return [(by[d], d) for d in partial if exact[d] >= size]
 
     def whole_nodes(self, nodes, pods=1):
-        """Nodes with free GPUs enough for so many pods together."""
+        """Return the nodes with enough free GPUs for this many pods together."""
         need = pods * self.s.gpus
         return [n for n in nodes if self.c.free(n) >= need and self.room(n) >= pods]
 
@@ -172,7 +175,8 @@ class Attempt:
         return -self.c.free(node), self.order[node.name]
 
     def put(self, node):
-        """Book one more pod on the node, with devices and NICs; False when NICs lack."""
+        """Book one more pod on the node, with devices and NICs; return False if NICs are
+        lacking."""
         devices = ()
         if self.s.gpus:
             fits = self.shares_left(node) if self.milli < MILLI else []
@@ -201,7 +205,7 @@ class Attempt:
         return True
 
     def beyond(self, node):
-        """What a share by memory is more than its whole thousandths."""
+        """Return by how much a share by memory exceeds its whole thousandths."""
         exact = Fraction(self.s.gpu_memory_mib * MILLI, node.gpu_memory_mib or 1)
         return ceil((exact - self.milli) * BEYOND) if exact > self.milli else 0
 
@@ -225,7 +229,7 @@ class Attempt:
         for node in nodes:
             if self.c.group(node, level):
                 groups.setdefault(self.c.group(node, level), []).append(node)
-        # The order of groups is that of the whole pool, whatever nodes are left of it.
+        # Groups keep the order of the whole pool, whichever of its nodes are left.
         first = {}
         for number, node in enumerate(self.c.ordered()):
             if groups and node.gpu_model == self.pool[0].gpu_model:
@@ -237,7 +241,8 @@ class Attempt:
         return groups[min(fits)[1]] if fits else None
 
     def fewest(self, groups, count):
-        """(group, pods): the largest are filled until the tightest takes the rest."""
+        """Return (group, pods): the largest groups are filled until the tightest one takes the
+        rest."""
         left, chosen = count, []
         pods = {i: self.capacity(g) for i, g in enumerate(groups)}
         while left:
@@ -262,7 +267,7 @@ class Attempt:
         return self.by_nodes(nodes, count)
 
     def place(self, nodes, want, least):
-        """Up to `want` pods by the topology wish, at least `least` or none."""
+        """Return places for up to `want` pods by the topology wish: at least `least`, or none."""
         s, levels = self.s, list(self.c.levels)
         if s.required_level:
             nodes = [n for n in nodes if self.c.group(n, s.required_level)]
@@ -315,7 +320,8 @@ class Attempt:
         return done + self.rest(nodes, count - done)
 
     def rest(self, nodes, count):
-        """What hyper-nodes left out, or had counted twice in a leaf with a limit."""
+        """Place the pods that hyper-nodes left out or that were counted twice in a leaf with a
+        limit."""
         nodes = [n for n in nodes if n.name not in self.shut]
         count = min(count, self.capacity(nodes))
         parts = self.fewest(self.groups(nodes, self.c.levels[0]), count)
@@ -365,7 +371,8 @@ class Attempt:
         self.made.clear()
 
     def fill(self, want, least):
-        """The inference zone first or last, as E-Spread says; else all nodes alike."""
+        """Return the nodes with the inference zone first or last, as E-Spread says; otherwise in
+        one group."""
         zone = [n for n in self.pool if n.zone]
         outside = [n for n in self.pool if not n.zone]
         if self.how not in ("e-binpack", "e-spread") or not zone:
@@ -392,9 +399,9 @@ class Attempt:
 
 
 def place_one_set(cluster: Cluster, job: JobRequest, how: str, avoid=frozenset()):
-    """Places for a job of one pod set: sorted placements, () when nothing was placed.
+    """Return places for a job of one pod set: sorted placements, () if nothing was placed.
 
-    The bookings are made. Gangs: `min_count` (or `count`) or nothing, in one pool.
+    Books the places. A gang gets `min_count` (or `count`) pods in one pool, or nothing.
     """
     s = job.pod_sets[0]
     held = {key[2] for key in cluster.pods if key[0] == job.id}
@@ -405,7 +412,7 @@ def place_one_set(cluster: Cluster, job: JobRequest, how: str, avoid=frozenset()
     if least > want:
         return ()
     attempts = []
-    if held and job.gang and s.gpus:  # a gang stays with the GPU model it has
+    if held and job.gang and s.gpus:  # a gang keeps its GPU model
         first = min(key for key in cluster.pods if key[0] == job.id)
         s_pool = (cluster.nodes[cluster.pods[first][0].node].gpu_model,)
     else:
@@ -427,7 +434,8 @@ def place_one_set(cluster: Cluster, job: JobRequest, how: str, avoid=frozenset()
 
 
 def pools(cluster, s, models, avoid):
-    """(GPU-milli, nodes in order) of each pool: by model as preferred, by memory where asked."""
+    """Return (GPU-milli, nodes in order) of each pool: by preferred model, by memory where
+    requested."""
     nodes = [n for n in cluster.ordered() if n.name not in avoid and admits(n, s)]
     for model in models or sorted({n.gpu_model for n in nodes}):
         members = [n for n in nodes if n.gpu_model == model]
@@ -448,7 +456,7 @@ def pools(cluster, s, models, avoid):
 
 
 def number(cluster, job, attempts, missing):
-    """Ordinals along the topology."""
+    """Return the ordinals along the topology."""
     placed = []
     for attempt in attempts:
         attempt.made.sort(key=lambda key: attempt.order[cluster.pods[key][0].node])

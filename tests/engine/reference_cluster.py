@@ -1,6 +1,6 @@
-"""The state that the naive reference of placement decides on: bookings, summed up when asked.
+"""The cluster state of the naive placement reference: bookings, summed up on every question.
 
-Node order and topology are worked out anew for every question.
+Node order and topology are computed anew for every question.
 """
 
 import math
@@ -17,14 +17,14 @@ def bit_positions(mask):
 
 
 def size_of(memory, s):
-    """The part of a device with that memory that a pod takes, in thousandths."""
+    """Return the share of a device with this memory that a pod takes, in thousandths."""
     if not s.gpu_memory_mib:
         return Fraction(s.gpu_milli)
     return max(Fraction(MILLI * s.gpu_memory_mib, memory), Fraction(1))
 
 
 class Cluster:
-    """Nodes by name, pods by (job, pod set, ordinal), pods of others by uid."""
+    """Nodes by name, pods by (job, pod set, ordinal), foreign pods by uid."""
 
     def __init__(self, levels):
         self.levels = levels
@@ -49,7 +49,7 @@ class Cluster:
         return used
 
     def exact(self, node):
-        """What is left of each device that is held in part or as a whole, in thousandths."""
+        """Return what is left of each device in use, whole or in part, in thousandths."""
         memory = min((d.memory_mib for d in node.devices), default=0)
         used = {}
         for p, s in self.on(node):
@@ -70,7 +70,7 @@ class Cluster:
         return {d: m for d, m in left.items() if d in healthy and m > 0}
 
     def remainders(self, node):
-        """What is left of partly used devices beyond whole thousandths, where it is not nothing."""
+        """Return what partly used devices have left beyond whole thousandths, where not zero."""
         healthy = {d.index for d in node.devices if d.healthy}
         memory = min((d.memory_mib for d in node.devices), default=0)
         found = {d: (m % 1) * memory for d, m in self.exact(node).items() if d in healthy and m > 0}
@@ -81,14 +81,14 @@ class Cluster:
         return max(len(self.free_devices(node)) - taken - node.unnamed_unhealthy, 0)
 
     def idle(self, node):
-        """Whether no GPU of the node is held by anybody."""
+        """Whether nobody holds a GPU of the node."""
         held = any(d.index in self.used(node) for d in node.devices)
         return not held and not any(
             other.gpus for other in self.others.values() if other.node == node.name
         )
 
     def left(self, node):
-        """CPU, memory, pods, extended resources and NICs that are left."""
+        """Return the CPU, memory, pods, extended resources and NICs that are left."""
         cpu, memory, pods = node.cpu_milli, node.memory_mib, node.max_pods
         extended, nics = dict(node.extended), {n.index for n in node.nics if n.healthy}
         for p, s in self.on(node):
@@ -109,7 +109,7 @@ class Cluster:
         return cpu, memory, pods, extended, nics
 
     def free_nics(self, node):
-        """NICs for one pod alone: of each resource the first, as many as are left of it."""
+        """Return NICs for a pod on its own: the first free ones of each resource."""
         *_, extended, nics = self.left(node)
         found = []
         for nic in sorted((n for n in node.nics if n.index in nics), key=lambda n: n.index):
@@ -119,7 +119,7 @@ class Cluster:
         return found
 
     def room(self, node, s, milli):
-        """How many pods of the set fit on the node as it is."""
+        """Return how many pods of the set fit on the node as it is."""
         cpu, memory, pods, extended, _ = self.left(node)
         limits = [pods]
         if milli < MILLI:
@@ -140,7 +140,7 @@ class Cluster:
         return max(min(limits), 0) if node.schedulable else 0
 
     def outlook(self, node):
-        """Of the pods that held their places before this job was looked at."""
+        """Return the placements of pods that held places before this job was considered."""
         keys = [k for k, (p, _) in self.pods.items() if p.node == node.name]
         jobs = [key[0] for key in keys if isinstance(key[2], int)]
         return outlook([self.times.get(job, (self.now, None)) for job in jobs], self.now)
@@ -171,7 +171,7 @@ class Cluster:
         return self.paths()[node.name][self.levels.index(level)]
 
     def small_gpus(self, leaf, model):
-        """GPUs (rounded up) of a model that pods of less than a node hold in a leaf."""
+        """Return the GPUs of a model (rounded up) that pods smaller than a node hold in a leaf."""
         milli = 0
         for node in self.nodes.values():
             if self.group(node, self.levels[0]) == leaf and node.gpu_model == model:

@@ -1,5 +1,5 @@
-"""The naive reference of the fair order: everything that anybody ever held is kept, and shares are
-summed up from it whenever they are asked for."""
+"""The naive reference of the fair order: it keeps everything that any job ever held, and sums up
+shares from that on every question."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -26,8 +26,8 @@ class Stay:
 
 @dataclass
 class Queue:
-    """Jobs of one pod each on one node for each GPU model, without limits of quota. Of the users'
-    past nothing is known before `users_since`."""
+    """Jobs of one pod each, on one node per GPU model, without quota limits. Users have no known
+    past before `users_since`."""
 
     capacity: dict[str, int]
     weights: dict[str, float]
@@ -53,8 +53,8 @@ class Queue:
     def dominant(
         self, stays: list[Stay], since: float, now: float, more: JobRequest | None = None
     ) -> float:
-        """The largest share over the GPU models of what is held, and of what was: each moment
-        weighs half as much every half-life that it is further away. With one job `more`."""
+        """Return the largest share, over the GPU models, of present and past use. The weight of
+        past use halves every half-life. `more` is a job to count in addition."""
         half_life, shares = self.policy.usage_half_life_s, dict.fromkeys(self.capacity, 0.0)
         for stay in [*stays, *([Stay(more, now)] if more else [])]:
             part = float(stay.until is None)
@@ -66,12 +66,12 @@ class Queue:
         return max(shares.values())
 
     def lineage(self, tenant: str) -> list[str]:
-        """From the root to the tenant."""
+        """Return the path from the root to the tenant."""
         above = self.parents.get(tenant)
         return [*(self.lineage(above) if above else []), tenant]
 
     def branches(self, job: JobRequest) -> list[tuple[str, list[Stay], float, float]]:
-        """Where the job stands, from the root down: name, what counts there, weight, since when."""
+        """Return the job's path from the root down: name, share, weight, since when."""
         lineage, found = self.lineage(job.tenant), []
         for name in lineage:
             below = [s for s in self.stays if name in self.lineage(s.job.tenant)]
@@ -102,8 +102,8 @@ class Queue:
         return sorted(self.waiting, key=key)
 
     def keeps_from(self, job: JobRequest, other: JobRequest, now: float) -> bool:
-        """Whether nodes are kept for the job: with it its branch has no larger share than that of
-        the other, where they part."""
+        """Whether nodes are kept for the job: counting it, its branch has no larger share than the
+        other job's branch where the two part."""
         for mine, theirs in zip(self.branches(job), self.branches(other), strict=False):
             if mine[0] != theirs[0]:
                 with_it = self.dominant(mine[1], mine[3], now, job) / mine[2]
@@ -112,14 +112,14 @@ class Queue:
         return False
 
     def cycle(self, now: float) -> list[str]:
-        """The jobs that start, in their order: shares are others after each start."""
+        """Return the jobs that start, in order; shares change after each start."""
         started: list[str] = []
         while more := self.walk(now):
             started += more
         return started
 
     def walk(self, now: float) -> list[str]:
-        """Ask each job once, the one whose turn it is then."""
+        """Ask each job once, always the one whose turn it is."""
         started, asked, closed = list[str](), set[str](), set[str]()
         line: dict[str, JobRequest] = {}
         best_effort = self.policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO
@@ -135,7 +135,7 @@ class Queue:
                 held[stay.model] = self.turns[stay.model] = ahead
             if stay.model in closed or held.get(stay.model, job) is not job:
                 continue
-            # Who comes before the one that has its turn is of higher priority.
+            # Jobs ahead of the one that has a turn have a higher priority.
             if stay.gpus <= self.free(stay.model):
                 self.waiting.remove(job)
                 self.stays.append(stay)

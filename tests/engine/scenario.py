@@ -49,7 +49,7 @@ ASKS = (
 )  # fmt: skip
 
 
-# Fields of pod sets that stand as name=value behind the models.
+# Fields of pod sets that may be given as name=value after the models.
 POD_SET_FIELDS = {
     *("required_level", "preferred_level", "slice_size", "max_per_node", "max_per_leaf"),
     *("cpu_milli", "memory_mib"),
@@ -121,7 +121,7 @@ def _value(text: str, kind: str) -> Any:
 
 @dataclass
 class World:
-    """A scheduler and what a shell would remember while it plays a scenario."""
+    """A scheduler, and what a shell would remember while it plays a scenario."""
 
     state: SchedulerState = field(default_factory=SchedulerState)
     pending: list[d.Delta] = field(default_factory=list)
@@ -138,8 +138,8 @@ class World:
 
 
 def play(text: str, world: World | None = None) -> World:
-    """Play a scenario, by a scheduler of its own if none is given, and check every expectation in
-    it."""
+    """Play a scenario and check every expectation in it, with a new scheduler unless one is
+    given."""
     world = world or World()
     now: float | None = None
     expected: list[tuple[str, str]] = []
@@ -296,12 +296,12 @@ def _event(world: World, word: str, rest: str, now: float) -> list[d.Delta]:
     if word in {"pod-ends", "pod-gone"}:
         name, ordinal = rest.split()
         return [d.PodEnded(name, 0, int(ordinal))]
-    if word == "pod-fails":  # it is placed again, not on that node
+    if word == "pod-fails":  # the pod is placed again, on another node
         name, ordinal, *avoided_nodes = rest.split()
         return [d.PodRequeued(name, 0, int(ordinal), now, tuple(avoided_nodes))]
     if word == "hold":
         return [d.JobSubmitted(world.jobs[rest], held=True)]
-    if word == "change":  # of what a waiting job asks for: name, field=value
+    if word == "change":  # a field of a waiting job: name, field=value
         name, key, value = re.split(r"[ =]", rest)
         if key == "not_before":
             return [d.JobSubmitted(world.jobs[name], not_before=float(value))]
@@ -309,7 +309,7 @@ def _event(world: World, word: str, rest: str, now: float) -> list[d.Delta]:
         changed = dataclasses.replace(world.jobs[name], **{key: _value(value, kind)})
         world.jobs[name] = changed
         return [d.JobSubmitted(changed)]
-    if word == "resize":  # name, count of its first pod set
+    if word == "resize":  # name, new count of its first pod set
         name, count = rest.split()
         first, *others = world.jobs[name].pod_sets
         sets = (dataclasses.replace(first, count=int(count)), *others)

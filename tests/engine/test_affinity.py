@@ -1,4 +1,4 @@
-"""Required node affinity: as a kubelet reads it, and told by its remedy."""
+"""Required node affinity is read as a kubelet reads it, and a refusal names its remedy."""
 
 import pytest
 from hypothesis import given

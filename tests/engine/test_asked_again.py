@@ -1,5 +1,5 @@
-"""What a cycle decides does not depend on how often it is asked: whoever asks once more at the same
-instant gets nothing (see scenario.py)."""
+"""A cycle's decisions do not depend on how often it runs: a second cycle at the same instant starts
+nothing (see scenario.py)."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from scheduling.engine.cycle import SchedulerState
 from scheduling.engine.memo import Memo
 from tests.engine.scenario import World, play
 
-# Of each what changed in the walk behind the job that it matters to.
-AT_ITS_LIMIT = {  # by the start of `small` its tenant is at its limit: `first` waits for that, too
+# Each scenario names what changes during the walk, behind a job that it matters to.
+AT_ITS_LIMIT = {  # `small` starts and brings its tenant to its limit: now `first` waits too
     "a job that waits for quota comes to wait for a limit": """
         nodes  H100: 8 | L4: 4
         quota  a H100 4 shared | b H100 4 shared | a L4 4 shared | b L4 4 shared
@@ -55,7 +55,7 @@ AT_ITS_LIMIT = {  # by the start of `small` its tenant is at its limit: `first` 
     """,
 }
 
-GETS_ITS_TURN = {  # `old` gets its turn for H100 GPUs and stands before `kept` from then on
+GETS_ITS_TURN = {  # `old` gets its turn for H100 GPUs and from then on is ahead of `kept`
     "a turn given in the walk puts a job before another that has its turn": """
         nodes  H100: 8 | L4: 4
         quota  a H100 64 | a L4 64 | b L4 64 | c H100 64 | c L4 64
@@ -112,7 +112,7 @@ GETS_ITS_TURN = {  # `old` gets its turn for H100 GPUs and stands before `kept` 
     """,
 }
 
-PARTS = {  # by what is held since the cycle began `big` has a turn
+PARTS = {  # use since the cycle began gives `big` a turn
     "the part of a queue grows with what starts": """
         quota  t H100 64
         queue  t/a weight=1
@@ -169,7 +169,7 @@ def test_asking_again_decides_nothing(text: str, *, remembers: bool) -> None:
     world = play(text, World(state))
     turns = list(state.turns)
     for _ in range(3):
-        state.dirty = True  # else nobody is asked
+        state.dirty = True  # otherwise the cycle considers no job
         again = world.cycle(state.cluster.now)
         assert not again.started
         assert not again.preempted

@@ -1,7 +1,7 @@
-"""A head that waits for quota, or at a limit of jobs, starts when declared ends give these back.
+"""A head that waits for quota or for a job limit starts when declared ends free what it needs.
 
-Histories are compared with the same ones where quota is no obstacle: what frees at the same time as
-the places delays nobody.
+The tests compare histories with the same ones without a quota obstacle: quota that frees together
+with the places delays nobody.
 """
 
 import random
@@ -37,14 +37,14 @@ def isolated(size: int) -> tuple:
 
 
 def borrowed(size: int) -> tuple:
-    """Half of it is a's own, the rest is what another tenant lends."""
+    """a owns half of the quota; another tenant lends the rest."""
     half = size // 2
     quotas = (QuotaSpec("a", "H100", half), QuotaSpec("lender", "H100", size - half))
     return (TenantSpec("a"), TenantSpec("lender")), quotas
 
 
 def limited(size: int) -> tuple:
-    """As much as is left may be borrowed, no more."""
+    """The head may borrow exactly what is left, no more."""
     quotas = (
         QuotaSpec("a", "H100", 8_000, borrow_limit=size - 8_000),
         QuotaSpec("lender", "H100", AMPLE),
@@ -53,7 +53,7 @@ def limited(size: int) -> tuple:
 
 
 def deep(size: int) -> tuple:
-    """The quota is that of a tenant three levels above."""
+    """The quota belongs to a tenant three levels above."""
     tenants = (
         TenantSpec("root"),
         TenantSpec("org", "root"),
@@ -78,7 +78,7 @@ def run_of(arrivals, tree, policy=BACKFILL, *, nodes=NODES, of=Simulation):
 
 
 def crowd(gang: bool = True) -> list:
-    """Three run until 240, the head needs all, small jobs keep coming."""
+    """Three jobs run until 240, the head needs all nodes, and small jobs keep arriving."""
     first = [
         arrival(f"r{i}", 0.0, 240.0, declared_s=240.0, gang=gang or i > 0) for i in range(NODES - 1)
     ]
@@ -102,7 +102,8 @@ def test_it_starts_as_with_a_larger_quota(tree, gang, kinds) -> None:
 
 @pytest.mark.parametrize("above", [False, True], ids=["own limit", "of the department"])
 def test_nor_does_a_limit_of_jobs_delay_it(above: bool) -> None:
-    """All but one of the jobs that may run end at 240; each that passes is over by then."""
+    """All but one of the jobs that may run end at 240; each job that passes the head is over by
+    then."""
     dept, a = (4, None) if above else (None, 4)
     tenants = (TenantSpec("dept", max_running=dept), TenantSpec("a", "dept", max_running=a))
     quotas = (QuotaSpec("dept", "H100", AMPLE), QuotaSpec("a", "H100", AMPLE))
@@ -130,7 +131,7 @@ def test_without_declared_times_it_waits_for_the_threshold_as_ever(tree) -> None
 
 
 def test_what_does_not_compete_for_its_quota_or_nodes_is_not_held_back() -> None:
-    """Another tenant's jobs that run for ever use all but the nodes that the head will have."""
+    """Another tenant's endless jobs use all nodes except those that the head will get."""
     tenants = (TenantSpec("a"), TenantSpec("b"))
     quotas = (
         QuotaSpec("a", "H100", 16_000, Sharing.ISOLATED),
@@ -148,7 +149,7 @@ def test_what_does_not_compete_for_its_quota_or_nodes_is_not_held_back() -> None
 
 
 def test_a_head_behind_it_that_waits_for_places_keeps_its_reservation() -> None:
-    """The quota comes in 10,000 s, the places of another tenant's head in 100 s."""
+    """The quota frees in 10,000 s, the places of another tenant's head in 100 s."""
     world = play("""
         nodes  H100: 8 8 8 8
         quota  a H100 8 isolated | b H100 64 isolated
@@ -322,7 +323,7 @@ def test_its_start_is_told_once_and_given_up_when_it_leaves() -> None:
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_told_is_kept_on_random_histories(seed: int, tree) -> None:
-    """Declared times hold: whoever waits for quota starts no later than it was told."""
+    """With exact declared times, a job that waits for quota starts no later than announced."""
     rng = random.Random(seed)
     sizes = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (3, 8))
     arrivals, at = [], 0.0

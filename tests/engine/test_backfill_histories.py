@@ -1,6 +1,6 @@
-"""What backfill promises, on random histories: the head is never delayed, and nobody starves.
+"""Backfill keeps its promises on random histories: it never delays the head, and no job starves.
 
-The simulator plays the shell: jobs arrive, start, end, lose their nodes and are preempted as the
+The simulator acts as the shell: jobs arrive, start, end, lose their nodes and are preempted as the
 engine decides.
 """
 
@@ -26,7 +26,7 @@ SIZES = ((1, 1), (1, 1), (1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 8), (NODES,
 
 
 def history(rng, jobs, *, every, longest=200.0, declare=lambda _, duration: duration, **more):
-    """Random gangs, on average one in `every` seconds."""
+    """Return random gangs, on average one in `every` seconds."""
     at, found = 0.0, []
     for number in range(jobs):
         pods, gpus = rng.choice(SIZES)
@@ -39,12 +39,12 @@ def history(rng, jobs, *, every, longest=200.0, declare=lambda _, duration: dura
 
 
 class Watched(Simulation):
-    """A run that holds the engine to what it tells heads: until more of a job starts, its
-    reservation is only ever moved forward, and then kept.
+    """A run that holds the engine to what it tells heads: a reservation only moves forward until
+    more of a job starts, and then is kept.
 
-    Jobs in front of a head, which waited for their quota or came back, may start before it, or
-    take the places for it. Who preempts by right does not wait for a head that waits for quota, and
-    who borrows nothing not for one that will borrow.
+    Jobs in front of a head that waited for quota or came back may start before it or take its
+    places. A job that preempts by right does not wait for a head that waits for quota; a job that
+    borrows nothing does not wait for a head that will borrow.
     """
 
     def __init__(self, *args, **more) -> None:
@@ -72,9 +72,9 @@ class Watched(Simulation):
         for told in result.reservations:
             if told.start_at is None:
                 self.told.pop(told.job_id, None)
-            elif told.job_id not in self.told:  # it came back, or knows its start only now
+            elif told.job_id not in self.told:  # it came back, or learns its start only now
                 self._passed_by(self._key(told.job_id))
-        last = {told.job_id: told for told in result.reservations}  # a cycle may think again
+        last = {told.job_id: told for told in result.reservations}  # a cycle may revise its answer
         for told in last.values():
             if told.start_at is not None:
                 assert told.start_at <= self.told.get(told.job_id, math.inf) + 1e-6, (told, now)
@@ -84,10 +84,10 @@ class Watched(Simulation):
         super()._carry_out(result, now)
 
     def _note(self, record: JobRecord) -> None:
-        """What a head waits for that was told its start."""
+        """Return what a head waits for that was told its start."""
         name = record.job.id
         if record.eq_class is None or record.expected is None:
-            return  # it has got places since, in the same cycle
+            return  # it got places later in the same cycle
         limited = over_job_limit(self.state, record) is not None
         if limited or record.eq_class.refusal is not None:
             self.by_quota.add(name)
@@ -97,7 +97,7 @@ class Watched(Simulation):
             self.borrowing.discard(name)
 
     def _drop(self, names: set[str]) -> None:
-        """These may start later, and whoever is behind them after them."""
+        """Return the jobs that may start later, and the jobs behind them."""
         waiting = [self.state.jobs[j] for j in names if j in self.state.jobs]
         first = min([r.key for r in waiting if r.eq_class is not None], default=None)
         if first is not None:
@@ -123,7 +123,7 @@ def watched(*args, **more) -> Watched:
 @pytest.mark.parametrize("gangs", [1.0, 0.5, 0.0], ids=["gangs", "both", "services"])
 @pytest.mark.parametrize("seed", seeds(6))
 def test_the_head_starts_no_later_than_it_was_ever_told(seed: int, gangs: float) -> None:
-    """Declared times hold and all jobs are of one priority: each reservation is kept."""
+    """With exact declared times and one priority, each reservation is kept."""
     rng = random.Random(seed)
     policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=rng.choice((0, 50, 10_000)))
     stream = history(rng, 120, every=12, gang=lambda r: r.random() < gangs)
@@ -134,7 +134,7 @@ def test_the_head_starts_no_later_than_it_was_ever_told(seed: int, gangs: float)
 
 @pytest.mark.parametrize("seed", seeds(6))
 def test_nor_does_preemption_behind_a_head_delay_it(seed: int) -> None:
-    """Owners take back what they lent and heads what was backfilled past them."""
+    """Owners take back what they lent, and heads take back what was backfilled past them."""
     rng = random.Random(seed)
     policy = Policy(
         QueueingPolicy.BACKFILL,
@@ -150,7 +150,8 @@ def test_nor_does_preemption_behind_a_head_delay_it(seed: int) -> None:
 
 
 class FirstInPools(Watched):
-    """A run in which nobody leads a pool past another that wants it too and finds no room."""
+    """A run in which no head of a pool is passed by another that wants the pool too and finds no
+    room."""
 
     def __init__(self, *args, **more) -> None:
         super().__init__(*args, **more)
@@ -185,15 +186,15 @@ def test_who_may_use_several_pools_keeps_its_place_in_each(seed: int) -> None:
 
 
 def liar(rng: random.Random, duration: float) -> float | None:
-    """No run time, a right one, or one that is far too short or too long."""
+    """Declare no run time, the right one, or one that is far too short or too long."""
     return rng.choice((None, duration, max(1.0, duration / 4), duration * 3))
 
 
 @pytest.mark.parametrize("declared", [False, True], ids=["none declared", "wrongly declared"])
 @pytest.mark.parametrize("seed", seeds(4))
 def test_no_head_starves_under_a_stream_of_small_jobs(seed: int, declared: bool) -> None:
-    """From when all before it have started, a job waits at most the threshold and a run time;
-    where jobs declare three times what they run, also for the longest of these declared times."""
+    """Once all jobs ahead have started, a job waits at most the threshold and one run time; where
+    jobs declare three times their run time, also the longest of these declared times."""
     rng = random.Random(seed)
     longest, after = 60.0, 30.0
     bound = after + longest + (3 * longest if declared else 0)
@@ -213,7 +214,7 @@ def test_no_head_starves_under_a_stream_of_small_jobs(seed: int, declared: bool)
 
 @pytest.mark.parametrize("kinds", [(), (PreemptionKind.BACKFILL,)], ids=["closed", "open"])
 def test_an_overdue_head_lets_pass_whom_it_can_preempt(kinds: tuple[PreemptionKind, ...]) -> None:
-    """It starts when what ran before it has ended; until then others may use what is free, if
+    """The head starts when what ran before it has ended. Until then others may use what is free if
     their places can be taken back."""
     short = [arrival(f"s{at}", float(at), 300.0, gpus=4) for at in range(50, 1000, 50)]
     stubborn = arrival("stubborn", 60.0, 300.0, gpus=4, preemptible=False)
@@ -225,7 +226,7 @@ def test_an_overdue_head_lets_pass_whom_it_can_preempt(kinds: tuple[PreemptionKi
     policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=10, preemption=kinds)
     run = simulation(stream, nodes=NODES, policy=policy)
     found = rows(run.run())
-    # A job that started less than the minimum run time ago is let run so long.
+    # A job that started more recently than the minimum run time is left running until then.
     assert 1000.0 <= found["head"][0] <= 1000.0 + policy.min_runtime_s
     assert found["stubborn"][0] >= found["head"][1]
     at_once = [a.job.id for a in short if found[a.job.id][1] == a.submitted_at + 300.0]
@@ -236,8 +237,8 @@ def test_an_overdue_head_lets_pass_whom_it_can_preempt(kinds: tuple[PreemptionKi
 
 @pytest.mark.parametrize("seed", seeds(4))
 def test_no_borrower_starves_under_a_stream_of_small_borrowers(seed: int) -> None:
-    """While the owner leaves its quota idle, who borrows waits at most the threshold and a run
-    time from when all before it have started, whoever of the other tenants borrows less."""
+    """While the owner leaves its quota idle, a borrower waits at most the threshold and one run
+    time after all jobs ahead have started, even if another tenant borrows less."""
     rng = random.Random(seed)
     longest, after = 60.0, 30.0
     tenants = tuple(TenantSpec(name) for name in ("a", "b", "owner"))
@@ -248,7 +249,7 @@ def test_no_borrower_starves_under_a_stream_of_small_borrowers(seed: int) -> Non
     )
     stream = history(rng, 250, every=4, longest=longest, declare=lambda *_: None)
     policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=after, learned_run_times=False)
-    nodes = machines(2 * NODES)  # GPUs are free: it is the quota that everybody waits for
+    nodes = machines(2 * NODES)  # GPUs are free: every job waits for quota
     run = Simulation(nodes, stream, policy=policy, tenants=tenants, quotas=quotas)
     outcome = rows(run.run())
     head_at, waits = 0.0, []
@@ -264,8 +265,8 @@ def test_no_borrower_starves_under_a_stream_of_small_borrowers(seed: int) -> Non
 @pytest.mark.parametrize("queueing", QueueingPolicy)
 @pytest.mark.parametrize("seed", range(3))
 def test_everything_ends_and_the_system_comes_to_rest(seed: int, queueing: QueueingPolicy) -> None:
-    """With faults, priorities, lent quota and every kind of preemption: each job that could run
-    has run to its end, once."""
+    """With faults, priorities, lent quota and every kind of preemption, each job that could run
+    runs to its end exactly once."""
     rng = random.Random(seed)
     policy = Policy(
         queueing,
@@ -287,7 +288,7 @@ def test_everything_ends_and_the_system_comes_to_rest(seed: int, queueing: Queue
         HardwareFault(float(rng.randint(0, 1500)), rng.choice(names), float(rng.randint(10, 200)))
         for _ in range(8)
     ]
-    # Each tenant is guaranteed half: the other half is borrowed, and comes back.
+    # Each tenant is guaranteed half; the other half is borrowed and comes back.
     half = NODES * 8 * 1000 // 2
     run = simulation(
         stream, nodes=NODES, policy=policy, quota=half, faults=sorted(faults, key=lambda f: f.at)

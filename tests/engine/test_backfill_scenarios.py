@@ -1,4 +1,5 @@
-"""Backfill, from the paper's table 1 and the traps around it, as tables (see scenario.py)."""
+"""Backfill as tables (see scenario.py): the rules of the paper's table 1, and the traps around
+them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which cluster a job goes to, and when it moves on: a table of what is known and what follows."""
+"""Which cluster a job goes to and when it moves on, as a table of known facts and decisions."""
 
 import pytest
 
@@ -91,7 +91,7 @@ def test_a_job_goes_where_it_starts_first(outlooks, summary):
     chosen = choose(named(**outlooks), NOW)
     assert chosen.summary == summary
     assert f" {chosen.name}:" in summary
-    # In whatever order clusters are told.
+    # The order in which clusters are listed does not matter.
     assert choose(named(**outlooks)[::-1], NOW) == chosen
 
 
@@ -143,7 +143,7 @@ def test_a_job_moves_where_it_gains_enough(here, there, stayed, moves, moved):
 
 
 def test_no_two_clusters_pass_a_job_to_and_fro():
-    """Whatever is known of two of them that are heard of, at most one is better than the other."""
+    """Of two reachable clusters at most one is better than the other, whatever is known of them."""
     kinds = [AT_ONCE, IN_40_MIN, UNKNOWN, {"refused": "x"}, {"start_at": NOW + 9 * HOUR}]
     for one in kinds:
         for other in kinds:

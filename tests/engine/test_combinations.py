@@ -1,4 +1,4 @@
-"""Gangs of many pod sets that each accept several GPU models: more combinations than are tried."""
+"""Gangs of many pod sets that each accept several GPU models: more combinations than Kant tries."""
 
 import itertools
 import random
@@ -133,7 +133,7 @@ def test_the_search_finds_what_trying_everything_finds(seed: int) -> None:
 
 def test_a_search_without_end_is_given_up_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_choices, "MAX_STEPS", 1000)
-    # Together 2**30 - 1, of which each model takes less than half; and no two sums are equal.
+    # The sum is 2**30 - 1, each model takes less than half of it, and no two sums are equal.
     options = [[("A", 2**i), ("B", 2**i)] for i in range(30)]
     search = Search(options, lambda _, milli: milli < 2**29)
     assert list(search) == []

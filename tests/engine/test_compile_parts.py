@@ -1,4 +1,4 @@
-"""C files that stand by themselves, and what they were compiled to."""
+"""C files that compile on their own, and reuse of what they were compiled to."""
 
 from pathlib import Path
 
@@ -52,7 +52,8 @@ WALK = "int walk(void) { return CPyDef_queue()->_first != NULL; }\n"
 
 @pytest.fixture
 def written(tmp_path):
-    """C of two modules as mypyc writes it, where something is another, and what is made of it."""
+    """Write C of two modules as mypyc does, with `old` replaced by `new`; return the compiled
+    parts."""
 
     def write(old: str = "", new: str = "") -> dict[str, str]:
         files = {

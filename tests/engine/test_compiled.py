@@ -1,4 +1,4 @@
-"""The core as machine code: it is used where it is that of the sources, and decides the same."""
+"""The compiled core is used only if it matches the sources, and decides exactly as they do."""
 
 import copy
 import copyreg
@@ -26,7 +26,7 @@ from scheduling.simulator.workload import Variant
 from tests.cases import NIGHTLY
 from tests.kube.api import eventually
 
-# Days of a small busy cluster, with what it decided under each policy as it is printed.
+# Days of a small busy cluster; prints what each policy decides.
 RUN = """
 import json
 from scheduling import compiled
@@ -109,7 +109,7 @@ def test_what_the_machine_lacks_is_named(monkeypatch, capsys, tmp_path) -> None:
 
 @pytest.fixture
 def builds(monkeypatch, tmp_path) -> list[str]:
-    """Builds take a moment, make one file, and are written down; with a lack of space they fail."""
+    """Builds take a moment, make one file and are recorded; they fail when space is lacking."""
     made: list[str] = []
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess:
@@ -160,7 +160,7 @@ def test_a_failed_build_is_tried_again_only_by_who_asks_for_it(builds, tmp_path,
 
 
 def a_wheel(path: Path, name: str) -> str:
-    """What pip installs by itself: a package with one module."""
+    """What pip installs on its own: a package with one module."""
     with zipfile.ZipFile(path / f"{name}-1-py3-none-any.whl", "w") as file:
         about = f"{name}-1.dist-info/"
         file.writestr(f"{name}.py", "")
@@ -171,7 +171,7 @@ def a_wheel(path: Path, name: str) -> str:
 
 
 def test_what_compiles_is_there_only_while_it_does(monkeypatch, tmp_path) -> None:
-    """Where it is not installed."""
+    """The package is not installed."""
     tools = tmp_path / "tools.txt"
     tools.write_text(a_wheel(tmp_path, "of_a_compiler"))
     monkeypatch.setattr(compile_core, "TOOLS", tools)
@@ -263,7 +263,7 @@ def frozen_classes() -> list[type]:
 
 
 def test_frozen_classes_say_how_they_are_copied() -> None:
-    """Python would set the fields of the copy, which those of machine code refuse."""
+    """Python would set the fields of the copy, which fields of compiled classes refuse."""
     found = frozen_classes()
     assert len(found) > 15
     assert [each for each in found if each not in copyreg.dispatch_table] == []

@@ -1,4 +1,4 @@
-"""Thousands of random steps through the cycle (cycles.py)."""
+"""Take thousands of random steps through the cycle (cycles.py)."""
 
 import random
 from collections import Counter
@@ -20,9 +20,10 @@ from tests.engine.scenario import ASKS
 
 @pytest.fixture(autouse=True, scope="module")
 def _without_bounds() -> Iterator[None]:
-    """Else who remembers what failed has plans left for others, and decides otherwise. Moves are
-    looked for more often than usual. Who asks everybody makes every plan, however hopeless; not
-    where the core is machine code, which calls itself directly (test_plans_left_out.py)."""
+    """Lift the bound on plans per cycle, so that both schedulers decide alike: one that remembers
+    failures has plans left for other jobs, and would decide differently. Moves are tried more often
+    than usual. The scheduler that asks every job makes every plan, however hopeless, except with
+    the compiled core, which calls itself directly (test_plans_left_out.py)."""
     may_succeed_at = preempt.may_succeed_at
 
     def asked(state: SchedulerState, claim: Claim, candidate: Candidate, now: float) -> float:
@@ -45,16 +46,17 @@ TestCycles = Cycles.TestCase
 TestCycles.settings = settings(max_examples=examples(20), stateful_step_count=30, deadline=None)
 
 
-# A service whose pods left waited for ever; what a job waited to borrow changed behind it; whose
-# places were promised was not counted where it is fair, or in the way; a pod of somebody else makes
-# a spare node usable; a gang took places from the job to which it had given pods up.
+# Faults that these seeds once exposed: a service whose pods had left waited for ever; what a job
+# waited to borrow changed behind it; a job with promised places was missed by fairness, or counted
+# as in the way; a foreign pod makes a spare node usable; a gang took places from the job for which
+# it had given pods up.
 FOUND = (4161, 6126, 41050, 6073, 41054, 9154)
-# What was told depended on how often a cycle asked: a job came to wait for a limit as one behind it
-# started; a turn given in the walk put its job before another's.
-# Two replicas of one service moved at once, and the place of the first was kept for ever; a gang
-# whose CPU all nodes together do not have closed its pool while too few GPUs were free.
-# What the passing of time alone changes was not noticed while only new jobs were asked; nor that a
-# job ended that held nothing, at a limit of jobs. Who closed its tenant's quota came to its limit.
+# What a job was told depended on how often a cycle asked: a job came to wait for a limit as one
+# behind it started; a turn given in the walk put its job before another's. Two replicas of one
+# service moved at once, and the first one's place was kept for ever; a gang whose CPU exceeds that
+# of all nodes together closed its pool while too few GPUs were free. While only new jobs were
+# considered, three changes went unnoticed: those that only time brings; the end of a job that held
+# nothing, at a job limit; and a job that closed its tenant's quota reaching its limit.
 LATER = (
     *(683426, 106, 171, 703076, 494592, 611862, 4000050),
     *(900492, 900690, 900777, 901029),
@@ -62,7 +64,7 @@ LATER = (
 
 
 SEEDS = histories(6, LATER + FOUND)
-SEEN: dict[int, Counter[PreemptionKind]] = {}  # by seed, how many lost places by each kind
+SEEN: dict[int, Counter[PreemptionKind]] = {}  # by seed, how many jobs lost places by each kind
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -71,7 +73,8 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
 
 
 def test_the_histories_preempt_by_every_kind() -> None:
-    """Else they would prove little; any one of them may be of jobs that never take from others."""
+    """The histories must cover every kind, or they would prove little; a single history may consist
+    of jobs that never preempt."""
     seen = Counter[PreemptionKind]()
     for seed in SEEDS:
         seen += SEEN[seed] if seed in SEEN else history(seed)
@@ -81,8 +84,8 @@ def test_the_histories_preempt_by_every_kind() -> None:
 
 
 def history(seed: int) -> Counter[PreemptionKind]:
-    """Many more steps than hypothesis takes, with the weights of a cluster that is in use; how many
-    lost places by each kind of preemption."""
+    """Take many more steps than Hypothesis does, with the weights of a cluster in use. Return how
+    many jobs lost places by each kind of preemption."""
     rng = random.Random(seed)
     sorts = SORTS if seed in FOUND else (*SORTS, *HARD)
     world = Cycles(leaves=seed not in FOUND)
@@ -150,7 +153,7 @@ def history(seed: int) -> Counter[PreemptionKind]:
             world.what_is_exposed_is_what_runs()
             world.what_users_hold_is_what_their_jobs_hold()
             for victim in world.leaving[count:]:
-                if victim.by:  # else it was moved
+                if victim.by:  # otherwise it was moved
                     seen[victim.kind] += 1
             count = len(world.leaving)
     world.teardown()

@@ -1,4 +1,4 @@
-"""What a cycle tells of its own work."""
+"""What a cycle reports about its own work."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from tests.engine.scenario import job, node
 
 
 def full(memo: Memo | None = None) -> SchedulerState:
-    """One node whose 8 GPUs a job of priority 0 holds."""
+    """One node; a job of priority 0 holds its 8 GPUs."""
     state = SchedulerState(policy=Policy(preemption=(PreemptionKind.PRIORITY,)), memo=memo)
     facts = [
         d.NodeChanged(node("n1", 8)),
@@ -58,7 +58,8 @@ def test_a_cycle_without_waiting_jobs_does_nothing() -> None:
     ids=["ends", "is held", "waits for its time", "becomes another shape"],
 )
 def test_a_job_that_came_and_left_its_class_again_lets_nobody_be_asked_twice(memo, goes) -> None:
-    """The class that it leaves empty is not one whose answer about quota has turned."""
+    """The equivalence class that the job leaves empty does not count as one whose quota answer
+    changed."""
     state = full(memo())
     waits, came = (job(name, "a", "2x8 H100", at=1.0) for name in ("waits", "came"))
     came = replace(came, priority=-1, pod_sets=(replace(came.pod_sets[0], count=2, gpus=4),))

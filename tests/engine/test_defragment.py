@@ -1,4 +1,4 @@
-"""Jobs that move for a price so that fewer nodes are partly used, as tables (see scenario.py)."""
+"""Jobs that move at a price so that fewer nodes are partly used, as tables (see scenario.py)."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from scheduling.engine.running.last_look import KEPT_S, MoveBudget
 from scheduling.engine.types import PodPlacement, Policy
 from tests.engine.scenario import job, node, play
 
-# `rest` runs, so that there is a budget; `end` leaves a hole, `one` is alone on its node.
+# `rest` runs so that there is a move budget; `end` leaves a hole; `one` is alone on its node.
 HOLE = """
         nodes  H100: 8 8 8
         quota  a H100 64
@@ -202,10 +202,10 @@ def test_a_move_tells_its_price_and_the_cheapest_goes_first():
         if name == "fixed":
             place = place._replace(devices=(7,))
         deltas.append(d.JobRestored(job(name, "a", f"1x{gpus} H100", *words), (place,), since))
-    assert not run_cycle(state, deltas, 700.0).moved  # nothing has come in yet
+    assert not run_cycle(state, deltas, 700.0).moved  # the budget is still empty
     assert state.look.budget.left_gpu_s == 0.0
     (move,) = run_cycle(state, (), 1700.0).moved
-    # `old` would cost 1,700 and make two nodes fewer, `young` 1,100 and make one.
+    # Moving `old` would cost 1,700 and free two nodes, moving `young` 1,100 and free one.
     assert (move.job_id, move.target, move.whole, move.cost_gpu_s) == ("old", "n1", True, 1700.0)
     assert state.look.budget.left_gpu_s == pytest.approx(18 * 1000 - 1700)
     record = state.jobs["old"]
@@ -225,10 +225,10 @@ def test_whom_moves_have_cost_much_before_is_dearer_than_others(told: bool):
         place = PodPlacement(0, 0, where, tuple(range(device, device + gpus)), 1000)
         words = ("fixed",) if name == "hold" else ()
         deltas.append(d.JobRestored(job(name, "a", f"1x{gpus} H100", *words), (place,), 0.0))
-    if told:  # by who decided before
+    if told:  # by the previous scheduler
         deltas.append(d.JobHistory("once", lost_gpu_s=5000.0))
     run_cycle(state, deltas, 100.0)
-    state.jobs["once"].started_at = 500.0  # it started anew, when it had lost 5,000 GPU-seconds
+    state.jobs["once"].started_at = 500.0  # it restarted after losing 5,000 GPU-seconds
     if not told:
         state.jobs["once"].moved(5000.0)
     moves = run_cycle(state, (), 1100.0).moved
@@ -245,7 +245,7 @@ def test_who_decides_next_goes_on_with_what_may_still_be_lost(used, lost, moves)
         place = PodPlacement(0, 0, where, tuple(range(gpus)), 1000)
         deltas.append(d.JobRestored(job(name, "a", f"1x{gpus} H100", *words), (place,), 0.0))
     result = run_cycle(state, [*deltas, d.MovesBefore(used, lost)], 100.0)
-    assert len(result.moved) == moves  # it costs 100, and a sixteenth is paid for two nodes fewer
+    assert len(result.moved) == moves  # it costs 100, and a sixteenth pays for two nodes fewer
     assert state.look.budget.left_gpu_s == max(0.0, used * 0.01 - lost) - 100.0 * moves
 
 

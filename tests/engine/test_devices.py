@@ -1,4 +1,4 @@
-"""Device tables: optimal against brute force; NICs by the nearest path; choices in words."""
+"""Device tables: optimal by brute force, NICs on the nearest path, choices explained in words."""
 
 from itertools import combinations, permutations
 
@@ -36,7 +36,7 @@ def bits(m):
 
 
 def joined(matrix, numa, chosen):
-    """The written rule: sum of bandwidths, then pairs on one NUMA node."""
+    """The rule as written: sum of bandwidths, then pairs on one NUMA node."""
     pairs = list(combinations(chosen, 2))
     return (
         sum(matrix[i][j] for i, j in pairs),
@@ -45,7 +45,7 @@ def joined(matrix, numa, chosen):
 
 
 def brute_force(matrix, numa, free, count):
-    """First in the order of indices among the sets that nothing beats."""
+    """Return the first set, in index order, that no other set beats."""
     best, best_rank = None, None
     for chosen in combinations(free, count):
         rest = [i for i in free if i not in chosen]
@@ -174,7 +174,7 @@ def test_unhealthy_and_taken_nics_are_passed_over():
 @settings(max_examples=examples(80))
 @given(st.data())
 def test_counted_nics_have_the_shortest_paths(data):
-    """As many GPUs as NICs asked: no assignment has a smaller sum of distances."""
+    """With as many GPUs as NICs requested, no assignment has a smaller sum of distances."""
     gpus, nics = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 5))
     server = node(gpus, nics)
     usable = data.draw(st.integers(1, (1 << nics) - 1))
