@@ -1,4 +1,4 @@
-"""Whether a preemption could suffice is known without a look at every running job."""
+"""Kant knows whether preemption could suffice without looking at every running job."""
 
 import pytest
 
@@ -12,7 +12,7 @@ POLICY = Policy(preemption=(PreemptionKind.PRIORITY, PreemptionKind.RECLAIM), mi
 
 
 def full(nodes: int = 4) -> SchedulerState:
-    """Nodes of 8 GPUs, each taken at 0, 10, 20 ... by a job that may be preempted."""
+    """Nodes of 8 GPUs, which preemptible jobs took at 0, 10, 20 and so on."""
     state = SchedulerState(policy=POLICY)
     tenants = (TenantSpec("a"), TenantSpec("b"))
     quotas = tuple(QuotaSpec(t.id, "H100", nodes * 8_000) for t in tenants)
@@ -33,7 +33,7 @@ def test_it_is_asked_again_when_enough_of_them_have_run_long_enough() -> None:
     high = job("high", "b", "3x8 H100", "p5", at=40.0)
     result = run_cycle(state, [d.JobSubmitted(high)], 40.0)
     assert not result.preempted
-    # One is ripe at 60, two are at 70, and only then are all three.
+    # One job passes its minimum run time at 60, two at 70, and all three only at 80.
     assert result.next_at == 80.0
     assert not run_cycle(state, [], 79.0).preempted
     found = run_cycle(state, [], 80.0).preempted

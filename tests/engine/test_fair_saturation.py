@@ -1,5 +1,5 @@
-"""Tenants that always have jobs waiting hold what their weights say: after one cycle from empty to
-within a job, and over a day of random run times."""
+"""Tenants that always have waiting jobs hold GPUs by their weights: to within one job after a cycle
+from empty, and over a day of random run times."""
 
 import heapq
 import random
@@ -17,7 +17,8 @@ MODES = (Sharing.SHARED, Sharing.ISOLATED)
 
 
 def random_tree(rng):
-    """Tenants of depth up to 3 with weights at each level; who has members asks for nothing."""
+    """Return tenants up to depth 3 with weights at each level; tenants with children submit no
+    jobs."""
     tree = [
         TenantSpec(f"t{i}", weight=rng.choice((0.5, 1, 1, 2, 3))) for i in range(rng.randint(2, 4))
     ]
@@ -32,7 +33,7 @@ def random_tree(rng):
 
 
 def held_by(state, capacity):
-    """Of each tenant with all below it: what it holds of all GPUs, over its weight."""
+    """Return, for each tenant with its subtree, its part of all GPUs divided by its weight."""
     tenants, held = state.book.tenants, dict.fromkeys(state.book.tenants, 0)
     for (name, _), milli in state.usage.tenants.now.items():
         for above in state.book.lineage(name):
@@ -75,8 +76,8 @@ def test_after_a_cycle_from_empty_nobody_is_ahead_by_more_than_a_job(seed):
 
 
 def day(tenants, sizes, nodes, policy, mean_s=HOUR, seed=0, hours=48.0, users=None):
-    """GPU-hours by tenant (or user of `users`) of the second half, with two jobs of each always
-    waiting; and the part of all GPUs that was in use."""
+    """Return (GPU-hours by tenant, or by user of `users`, in the second half; the part of all GPUs
+    in use). Each of them always has two jobs waiting."""
     rng, state = random.Random(seed), SchedulerState(policy=policy)
     facts = [
         d.TenantsChanged(tenants, tuple(QuotaSpec(t.id, "H100", 10**6) for t in tenants)),
@@ -142,7 +143,8 @@ def test_over_a_day_shares_come_out_by_weight(tenants, parts, queueing):
 
 @pytest.mark.parametrize(("weight", "part"), [(1, 1 / 2), (3, 3 / 4), (1 / 3, 1 / 4)])
 def test_a_tenant_of_large_jobs_gets_its_part_beside_one_of_small_ones(weight, part):
-    """It got none of 32 GPUs before: each that became free was taken at once."""
+    """Without turns it would get none of the 32 GPUs, because the small jobs take each one that
+    frees at once."""
     tenants = (TenantSpec("large", weight=weight), TenantSpec("small"))
     got, used = day(tenants, {"small": 1, "large": 8}, 4, Policy(fair_share=True))
     assert got["large"] / sum(got.values()) == pytest.approx(part, abs=0.05)

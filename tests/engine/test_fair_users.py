@@ -32,7 +32,8 @@ TREES: tuple[tuple[dict[str, str], dict[str, float]], ...] = (
 
 @pytest.mark.parametrize("seed", seeds(36, usual=12))
 def test_jobs_start_in_the_order_of_the_naive_reference(seed: int) -> None:
-    """Trees of depth 1 to 3 with weights at each level; departments have jobs of their own."""
+    """Return trees of depth 1 to 3 with weights at each level; departments have jobs of their
+    own."""
     rng = random.Random(seed)
     half_life = rng.choice((0.0, 60.0, 600.0))
     parents, weights = TREES[seed // 2 % 3]
@@ -71,7 +72,7 @@ def test_jobs_start_in_the_order_of_the_naive_reference(seed: int) -> None:
             alive.remove(name)
             naive.end(name, now)
             facts.append(d.JobEnded(name))
-        # Time alone decides nothing, but that nodes which have not emptied are chosen anew.
+        # Time alone decides nothing, except that nodes which have not emptied are chosen anew.
         expected = naive.cycle(now) if facts or wakes_at <= now else []
         result = run_cycle(state, facts, now)
         wakes_at = math.inf if result.next_at is None else result.next_at
@@ -112,7 +113,7 @@ def test_what_is_held_in_other_scopes_counts_in_all_of_the_cluster() -> None:
     ]
     run_cycle(state, facts, 0.0)
     assert state.shares() == Shares({"a": 7 / 8})
-    # Users of whom nothing was known are known by what they hold there, too.
+    # Users without a known past are now known by what they hold here, too.
     run_cycle(state, [d.PolicyChanged(replace(state.policy, fair_users=True))], 1.0)
     assert state.shares().users == {("a", "x"): 8 / 16, ("a", "y"): 7 / 8}
     run_cycle(state, [d.OtherScopesChanged((("a", "x", "L4", 2000),), (("L4", 8),))], 2.0)

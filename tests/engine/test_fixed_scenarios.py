@@ -1,4 +1,4 @@
-"""Jobs that cannot be preempted where lenders may take back what they lent (see scenario.py)."""
+"""Non-preemptible jobs where lenders may reclaim what they lent (see scenario.py)."""
 
 import pytest
 

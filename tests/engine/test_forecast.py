@@ -1,4 +1,4 @@
-"""The forecast that follows the cluster says what a fresh what-if copy for every step would."""
+"""The forecast that follows the cluster says what a fresh what-if copy would say at every step."""
 
 import random
 
@@ -36,7 +36,7 @@ NODES, GPUS = 12, 4
 
 
 def afresh(state: SchedulerState, candidate: Candidate, now: float) -> Expected | None:
-    """The fewest pods to end, tried one end more at a time, each time on a copy of its own."""
+    """Return the fewest pods that must end: tries one more end at a time, each on a fresh copy."""
     models = {m for s in candidate.job.pod_sets for m in s.gpu_models}
     ends: dict[tuple[float, str, float], list[tuple[int, int]]] = {}
     for job_id, record in state.jobs.items():
@@ -61,7 +61,7 @@ def afresh(state: SchedulerState, candidate: Candidate, now: float) -> Expected 
         )
         statement.rollback()
         if not isinstance(placed, PlacementFailure):
-            # Of several that may end at any moment it is told for the last.
+            # Of several pods that may end at any moment, the forecast names the last one.
             late = max((due for _, _, due in ends if due <= now), default=at)
             return Expected(late if at <= now else at, frozenset(p.node for p in placed))
     return None
@@ -127,7 +127,7 @@ def test_following_says_what_a_fresh_copy_says(strategy: str, seed: int) -> None
             deltas.append(NodeChanged(node(rng.randrange(NODES), rng.random() < 0.7)))
         run_cycle(state, deltas, now)
         if strategy == "fragmentation" and not state.cluster.typical:
-            continue  # each copy would learn what is typical from what is left on it
+            continue  # each copy would learn the typical mix from its own remaining pods
         for eq_class in list(state.queue.eq_classes)[:3]:
             job = state.jobs[eq_class.head].job
             candidate = Candidate(job, tuple(s.count for s in job.pod_sets))

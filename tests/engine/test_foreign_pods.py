@@ -1,4 +1,4 @@
-"""Pods of others are counted on their nodes, whatever they ask for."""
+"""Foreign pods count on their nodes, whatever they request."""
 
 import pytest
 
@@ -26,14 +26,14 @@ def ask(name: str, **amounts) -> d.JobSubmitted:
 
 
 def cycle_beside(*others: d.OtherPodChanged, job: d.JobSubmitted):
-    """The state, and the cycle that finds the job waiting beside these pods."""
+    """Return the state, and the cycle that finds the job waiting beside these pods."""
     state = SchedulerState()
     return state, run_cycle(state, [TENANCY, d.NodeChanged(NODE), *others, job], 0.0)
 
 
 @pytest.mark.parametrize("pods", [1, 2500])
 def test_pods_that_ask_for_more_than_any_machine_fill_their_node(pods):
-    """`9E` of CPU is 9 · 10²¹ milli, and many pods of a legal amount add up to no less."""
+    """`9E` of CPU is 9 · 10²¹ milli, and the sum of many legal amounts can be as large."""
     amount = 9 * 10**21 if pods == 1 else 1 << 52
     every = {"x.io/thing": amount}
     others = [d.OtherPodChanged(f"u{i}", "n0", 0, amount, amount, every) for i in range(pods)]

@@ -1,4 +1,4 @@
-"""The fragmentation gradient against a reference of plain loops, and what it is for."""
+"""The fragmentation gradient agrees with a reference of plain loops, and keeps GPUs usable."""
 
 from typing import NamedTuple
 
@@ -33,15 +33,15 @@ SHAPES = [
 
 
 class Choice(NamedTuple):
-    """The node by number, and the GPUs of it: one for a share, the lowest free ones otherwise."""
+    """Return the node's number and its GPUs: one for a share, otherwise the lowest free ones."""
 
     node: int
     devices: tuple[int, ...]
 
 
 class Chooser:
-    """Places pods one by one where the gradient loses least, and learns from them as they arrive:
-    anew whenever twice as many have."""
+    """Places pods one by one where the gradient loses least, and learns from arrivals: it relearns
+    whenever their number has doubled."""
 
     def __init__(self, cpu, free, model):
         self.cpu, self.free, self.model = np.array(cpu), np.array(free), np.array(model)
@@ -60,7 +60,7 @@ class Chooser:
             self.gradient.judge_by(self.potential())
 
     def choose(self, shape, usable=None):
-        """None when it fits nowhere."""
+        """Return None if the pod fits nowhere."""
         scores = self.gradient.scores(shape)
         gain = scores.gain if usable is None else np.where(usable, scores.gain, -np.inf)
         node = int(gain.argmax())
@@ -78,7 +78,7 @@ class Chooser:
 
 
 class Reference:
-    """The written rule, one node and one shape at a time."""
+    """The rule as written, one node and one shape at a time."""
 
     def __init__(self, cpu, free, model):
         self.cpu, self.free, self.model = list(cpu), [list(f) for f in free], list(model)
@@ -134,7 +134,7 @@ class Reference:
         return 0.1 * room - blocked - 10 * waste
 
     def gains(self, shape):
-        """(gain, node, devices) of every node where the pod fits."""
+        """Return (gain, node, devices) of every node where the pod fits."""
         for n, (cpu, free, model) in enumerate(zip(self.cpu, self.free, self.model, strict=True)):
             if cpu < shape.cpu_milli or not shape.models >> model & 1:
                 continue
@@ -179,7 +179,7 @@ def test_every_choice_is_the_one_of_the_written_rule(steps):
         else:
             mine = next(g for g in gains if g[1] == choice.node)
             assert mine[2] == choice.devices
-            # Weights are rounded to whole 1024ths, so nearly equal nodes count as equal.
+            # Weights are rounded to 1/1024, so nearly equal nodes count as equal.
             assert mine[0] >= gains[0][0] - 0.5
             ours.book(shape, choice, 1)
             reference.book(shape, choice, 1)
@@ -220,14 +220,14 @@ def test_a_share_fills_the_gap_that_fits_it():
 
 
 def test_models_that_few_pods_can_avoid_are_kept_for_them():
-    """Both nodes are alike; only the second can serve the pods that insist on its model."""
+    """Both nodes are alike, but only the second can serve the pods that insist on its model."""
     gradient = Chooser([64000] * 2, [[1000] * 8] * 2, [0, 1])
     arrive(gradient, PodShape(1000, 1, 1000), PodShape(1000, 1, 1000, 0b10))
     assert gradient.choose(PodShape(1000, 1, 1000)).node == 0
 
 
 def test_cpu_is_kept_where_gpus_are_left():
-    """A pod without GPU goes where the GPUs are gone already."""
+    """A pod without GPUs goes where the GPUs are already taken."""
     gradient = Chooser([16000] * 2, [[1000] * 2, [0, 0]], [0, 0])
     arrive(gradient, PodShape(8000, 1, 1000), PodShape(8000, 0, 0))
     assert gradient.choose(PodShape(8000, 0, 0)) == Choice(1, ())
@@ -280,7 +280,7 @@ def test_a_node_larger_than_what_was_learned_is_judged_too():
 
 
 def test_a_node_whose_cpu_is_overcommitted_is_worth_a_number():
-    """Pods of others may ask for more than a node has left."""
+    """Foreign pods may request more than a node has left."""
     mix = TypicalMix()
     mix.arrived(PodShape(0, 1, 1000, 1), 3)
     mix.arrived(PodShape(4000, 1, 500), 3)

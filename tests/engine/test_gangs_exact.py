@@ -1,4 +1,4 @@
-"""Gangs against an exact solver: fewest leaf groups by integer programming (scipy.milp)."""
+"""Gangs against an exact solver: the fewest leaf groups by integer programming (scipy.milp)."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from tests.engine.fleet import cluster_of, gpu_node, job_of, nodes_of, place, po
 
 
 def fewest_groups(capacity, count):
-    """Optimum of: choose groups whose capacities sum to `count` at least, as few as possible."""
+    """Return the optimum: the fewest groups whose capacities add up to at least `count`."""
     size = len(capacity)
     solved = milp(
         np.ones(size),
@@ -54,8 +54,9 @@ def test_balanced_groups_differ_only_where_they_are_full(capacity, count):
 @settings(max_examples=examples(60))
 @given(data=st.data())
 def test_gangs_on_one_level_and_the_gap_on_several(data):
-    """One spine: as few leaves as possible. Two spines: the narrowest level that holds the gang
-    comes first, so more leaves than the optimum are possible; the gap is printed."""
+    """In one spine Kant uses as few leaves as possible. With two spines the narrowest level that
+    holds the gang comes first, which may take more leaves than the optimum; the test prints the
+    gap."""
     spines = data.draw(st.sampled_from((1, 2)))
     idle = data.draw(st.lists(st.integers(0, 4), min_size=2 * spines, max_size=4 * spines))
     if not sum(idle):
@@ -75,5 +76,5 @@ def test_gangs_on_one_level_and_the_gap_on_several(data):
         assert used == optimum
     elif used > optimum:
         spines_used = {state.node(name).topology[1] for name in nodes_of(found)}
-        assert len(spines_used) == 1  # paid for by staying under one spine
+        assert len(spines_used) == 1  # the price of staying under one spine
         print(f"multi-level gap: {used} leaves under one spine, {optimum} under several")

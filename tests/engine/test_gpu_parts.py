@@ -1,4 +1,5 @@
-"""Nodes of many slices: all of them are given out, kept apart and given back; slices by name."""
+"""Nodes with many GPU slices: Kant gives out every slice, never twice, takes them back, and knows
+them by name."""
 
 from dataclasses import replace
 
@@ -59,7 +60,7 @@ def test_every_slice_of_a_node_is_given_out_once_and_given_back(strategy, device
     assert state.cluster.allocated_milli(SLICE) == 2 * devices * 1000
     full = cycle(state, d.JobSubmitted(job("late")), now=1.0)
     assert [w.job_id for w in full.waiting] == ["late"]
-    # A slice fails that nobody can name, then one that is named: its pod has to go.
+    # First an unnamed slice fails, then a named one, whose pod must go.
     bad = node("n0", devices, gives_shares=False, unnamed_unhealthy=1)
     assert cycle(state, d.NodeChanged(bad), now=2.0).lost == ()
     devices_now = (*bad.devices[:-1], replace(bad.devices[-1], healthy=False))

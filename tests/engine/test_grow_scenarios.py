@@ -1,4 +1,4 @@
-"""Elastic gangs that run grow (engine/lifecycle/grow.py), as tables (scenario.py)."""
+"""Running elastic gangs grow (engine/lifecycle/grow.py), as tables (scenario.py)."""
 
 import pytest
 

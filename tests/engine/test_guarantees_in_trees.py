@@ -1,9 +1,9 @@
-"""Who is within its guarantee gets it back from those who borrow, at any depth of the tree.
+"""A tenant within its guarantee gets it back from borrowers, at any depth of the tree.
 
-The oracle knows nothing of accounts and debts: it adds up what running jobs hold, tenant by tenant.
-What each tenant may hold by right is its guarantee without those of its children. These shares add
-up to the whole cluster, so whatever a tenant misses of its share others hold beyond theirs. Nodes
-have one GPU each: whether larger pods find room on one node is no matter of quota.
+The oracle knows no accounts or debts: it adds up what running jobs hold, tenant by tenant. A
+tenant's share is its guarantee minus those of its children. The shares add up to the whole cluster,
+so whatever a tenant lacks of its share, others hold beyond theirs. Nodes have one GPU each, because
+quota does not decide whether larger pods fit on one node.
 """
 
 import random
@@ -41,7 +41,7 @@ KINDS = (
 
 
 def some_tree(rng: random.Random) -> list[TenantSpec]:
-    """One to three roots, one to five levels."""
+    """Return one to three roots with one to five levels."""
     depth = rng.randint(1, 5)
     levels = [[TenantSpec(f"t{i}") for i in range(rng.randint(1, 3))]]
     if depth == 1:
@@ -59,13 +59,13 @@ Pod = tuple[JobRequest, tuple[int, int], str]
 
 
 def _on(state: SchedulerState, name: str) -> list[Pod]:
-    """The places of a job: its request, the pod and the GPU model."""
+    """Return the places of a job: its request, the pod and the GPU model."""
     record = state.jobs[name]
     return [(record.job, pod, model) for pod, (model, _) in record.pods.items()]
 
 
 class Tree:
-    """A cluster that is just what the tenants at the top are guaranteed together."""
+    """A cluster exactly as large as the guarantees of the top tenants together."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -109,7 +109,7 @@ class Tree:
         self.cycle([*facts, d.TenantsChanged(tuple(self.tenants), quotas), d.PolicyChanged(policy)])
 
     def held(self) -> Counter[tuple[str, str]]:
-        """GPU-milli by tenant and GPU model."""
+        """Return GPU-milli by tenant and GPU model."""
         found: Counter[tuple[str, str]] = Counter()
         for record in self.state.jobs.values():
             for model, milli in record.pods.values():
@@ -117,14 +117,14 @@ class Tree:
         return found
 
     def cycle(self, deltas: list[d.Delta]) -> None:
-        """A cycle, and the next as soon as all who were preempted are gone."""
+        """Run a cycle, and further ones until no cycle preempts anything."""
         while True:
             self.now += 5
             before = {name: dict(r.pods) for name, r in self.state.jobs.items()}
             held = self.held()
             result = run_cycle(self.state, deltas, self.now)
             gone = result.preempted
-            # What just came, or is promised, may be borrowed, and older jobs go for it.
+            # What has just started or is promised may be borrowed, so that older jobs may take it.
             came = [p for start in result.started for p in _on(self.state, start.job_id)]
             came += [p for name in self.state.promised for p in _on(self.state, name)]
             for pod in set(came):
@@ -163,7 +163,7 @@ class Tree:
         )
 
     def rest(self) -> None:
-        """Nobody waits any more."""
+        """Withdraw all waiting jobs."""
         waiting = [n for n in self.alive if self.state.jobs[n].started_at is None]
         self.alive = [n for n in self.alive if n not in waiting]
         self.cycle([d.JobEnded(name) for name in waiting])
@@ -190,13 +190,13 @@ def test_all_that_a_tenant_is_guaranteed_comes_back(seed: int) -> None:
         tree.rest()
 
 
-# For whom a job of any right waits, by the queueing policy: who is ahead of it.
+# The reasons by which the queueing policy keeps a job behind another, whatever its rights.
 BY_ORDER = (Reason.BEHIND_IN_QUEUE, Reason.RESERVED_FOR_HEAD)
 
 
 def _could_start(tree: Tree, record: JobRecord) -> Iterator[dict[str, int]]:
-    """The starts of a job that its own share allows, and the free GPUs with what others hold beyond
-    theirs; not where the order keeps it waiting."""
+    """Yield the starts of a job that fit within its own share and into free GPUs plus what others
+    hold beyond their shares. Yields nothing if the job waits because of the order."""
     state, held, tenant = tree.state, tree.held(), record.job.tenant
     verdict, way = record.verdict, state.queue_reservations
     if verdict is None or verdict.will_never_run or verdict.reason in BY_ORDER:
@@ -207,7 +207,7 @@ def _could_start(tree: Tree, record: JobRecord) -> Iterator[dict[str, int]]:
             taken[other.job.tenant, model] += milli if other.job.preemptible else 0
     for start in [start for ways in ask_of(state, record).ways for start in ways.starts]:
         if any(model in way.pools or (tenant, model) in way.accounts for model in start):
-            continue  # somebody ahead of it waits for that
+            continue  # a job ahead waits for that
         if all(
             held[tenant, model] + milli <= tree.share[tenant, model] * MILLI
             and milli
@@ -224,7 +224,8 @@ def _could_start(tree: Tree, record: JobRecord) -> Iterator[dict[str, int]]:
 
 @pytest.mark.parametrize("seed", seeds(300))
 def test_at_rest_nobody_waits_for_its_share_beside_who_has_more(seed: int) -> None:
-    """Whatever is asked for, of whichever model, unless it waits by its place in the order."""
+    """This holds for any request and GPU model, unless the job waits because of its place in the
+    order."""
     rng = random.Random(seed)
     tree = Tree(rng)
     for _ in range(rng.randrange(10, 50)):
@@ -237,7 +238,7 @@ def test_at_rest_nobody_waits_for_its_share_beside_who_has_more(seed: int) -> No
 
 
 def test_the_histories_take_something_back() -> None:
-    """Else they would prove nothing."""
+    """The random trees must include preemptions, or the other tests would prove nothing."""
     taken = 0
     for seed in range(20):
         tree = Tree(random.Random(seed))

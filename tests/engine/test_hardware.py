@@ -1,4 +1,4 @@
-"""What nodes can give and what of it is only guessed: faults without a name, shares, NICs."""
+"""What nodes can give although part of it is only guessed: unnamed faults, shares, NICs."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def test_a_fault_without_a_name_costs_room_and_nobody_its_place(held):
     after = cycle(state, d.NodeChanged(replace(NODE, unnamed_unhealthy=1)), now=1.0)
     assert after.lost == ()
     assert state.cluster.free[0] == 0
-    # What runs on it shows that it works: only a GPU that nobody uses is out of service.
+    # A GPU in use evidently works, so only an unused GPU is out of service.
     assert state.cluster.available_milli("H100") == (8000 if held == 8 else 7000)
     assert state.cluster.allocated_milli("H100") == held * 1000
     waits = cycle(state, d.JobSubmitted(job("next", 1)), now=2.0)
@@ -121,7 +121,7 @@ def test_where_no_node_gives_shares_the_reason_says_what_would(fields):
     assert verdict.remedies[0] == "ask for whole GPUs"
     # The device plugin was replaced.
     assert started(cycle(state, d.NodeChanged(NODE), now=1.0)) == ["shares"]
-    # And again: what is placed stays.
+    # A further cycle leaves placed pods alone.
     after = cycle(state, none, now=2.0)
     assert (after.lost, after.preempted) == ((), ())
 
@@ -145,11 +145,11 @@ def test_a_selector_that_leaves_only_nodes_without_shares_is_told_so():
 def test_a_pod_asks_for_the_resources_of_the_nics_that_it_got():
     place = PodPlacement(0, 0, "n0", (0, 4), 1000, (0, 4, 5))
     spec = PodSetSpec("pods", 1, 2, nics=3, extended={"rdma/b": 1, "x.io/thing": 1})
-    # What it names itself is in its NICs already.
+    # The pod's own request for the resource is already covered by its NICs.
     assert extended_of(RAILS, place, spec) == {"rdma/a": 1, "rdma/b": 2, "x.io/thing": 1}
     more = replace(spec, extended={"rdma/b": 3})
     assert extended_of(RAILS, place, more) == {"rdma/a": 1, "rdma/b": 3}
-    # NICs that it shares with others are nothing that it asks for.
+    # Shared NICs add nothing to a pod's requests.
     assert extended_of(RAILS, place, replace(spec, nics=0)) == spec.extended
     bare = replace(RAILS, nics=tuple(replace(nic, resource="") for nic in RAILS.nics))
     assert extended_of(bare, place, spec) == spec.extended
@@ -164,7 +164,7 @@ def test_nics_that_pods_of_others_hold_are_not_given_twice():
     less = cycle(state, d.JobSubmitted(job("less", 4, nics=5)), now=1.0)
     assert [s.placements[0].nics for s in less.started] == [(0, 4, 5, 6, 7)]
     assert state.cluster.extended[0] == {"rdma/a": 0, "rdma/b": 0}
-    # Who asks for the resource by its name counts like any other.
+    # A request for the resource by name counts like any other.
     named = cycle(state, d.JobSubmitted(job("named", extended={"rdma/b": 1})), now=2.0)
     assert started(named) == []
     freed = cycle(state, d.JobEnded("less", succeeded=True), now=3.0)

@@ -1,5 +1,5 @@
-"""Jobs that the nodes could not hold were they empty, for what the jobs say of nodes: told at once,
-and in nobody's way."""
+"""Jobs whose demands on nodes not even empty nodes could meet: Kant says so at once, and they block
+nobody."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ WISHES = {
 
 
 def cluster(policy="strict-fifo"):
-    """Of 48 GPUs 42 are taken; a job of four pods waits, and one behind it for what is left."""
+    """42 of 48 GPUs are taken; a job of four pods waits, and a job behind it wants the rest."""
     world = play(f"""
         nodes  H100: 8@l0 8@l0 8@l1
         quota  a H100 64
@@ -150,7 +150,7 @@ def test_what_fits_only_in_parts_is_told_and_keeps_nobody_waiting(asked, wishes,
 @pytest.mark.parametrize("elsewhere", ["", "h1"])
 @pytest.mark.parametrize("wishes", ["slice_size=2", ""])
 def test_a_limit_per_leaf_counts_in_each_hyper_node(outside, elsewhere, wishes):
-    """The rest of a leaf, in another hyper-node or in none, is nothing that the pods would use."""
+    """The rest of a leaf, in another hyper-node or in none, is of no use to the pods."""
     world = play("""
         nodes  L4: 1
         quota  a H100 64

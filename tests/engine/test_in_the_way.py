@@ -1,4 +1,4 @@
-"""Jobs after others: what is told of those that do not start before somebody does something."""
+"""Jobs with dependencies: what Kant says of those that cannot start until somebody acts."""
 
 import random
 from dataclasses import replace
@@ -106,14 +106,15 @@ def test_what_is_said_names_the_job_why_and_what_helps():
 
 
 class _Chains:
-    """Random jobs after others, and what is true of them, apart from what the engine keeps."""
+    """Random dependent jobs, and the truth about them, computed without the engine's own
+    records."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.state = SchedulerState()
         self.held: set[str] = set()
         self.held_queues: set[str] = set()
-        self.asked: dict[str, JobRequest] = {}  # that are not over
+        self.asked: dict[str, JobRequest] = {}  # jobs that are not over
         self.now, self.number = 0.0, 0
         self.pending: list[d.Delta] = [
             d.NodeChanged(node("n0", 8)),
@@ -174,7 +175,7 @@ class _Chains:
         return {n for n, other in self.asked.items() if {n, other.array} & named}
 
     def roots(self, name: str, seen: frozenset[str] = frozenset()) -> set[str]:
-        """Those that keep it from a start and that somebody has to do something about."""
+        """Return the jobs that keep this one from starting and need somebody to act."""
         record = self.state.jobs[name]
         if record.started_at is not None:
             return set()

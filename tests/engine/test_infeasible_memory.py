@@ -1,8 +1,9 @@
-"""What was found not to fit is forgotten as soon as it might fit, whatever made it so.
+"""Kant forgets that something did not fit as soon as it might fit, whatever the cause.
 
-Shapes are remembered by the cluster, failed attempts by the lanes of the queue, and lanes whose
-answer stands are not asked at all. Every kind of delta that can make room is tried on every kind
-of obstacle, and at random: whoever still waits could not be placed on a cluster without memory.
+The cluster remembers shapes, the lanes of the queue remember failed attempts, and lanes with a
+standing answer are not tried at all. The tests try every kind of delta that can make room on every
+kind of obstacle, and then random histories: a job that still waits could not be placed on a cluster
+without memory either.
 """
 
 import random
@@ -102,7 +103,7 @@ def behind_another_tenant(policy: Policy) -> list[d.Delta]:
     ]
 
 
-# What the cluster is like, what waits, and what makes room for it.
+# The state of the cluster, the waiting job, and the delta that makes room for it.
 CURES = {
     "a node comes": ([], ONE, node_is()),
     "a node comes back": ([*node_is(), d.NodeRemoved("n0")], ONE, node_is()),
@@ -244,7 +245,8 @@ CURES = {
 
 @pytest.mark.parametrize("name", CURES)
 def test_what_makes_room_is_noticed_at_once(name: str) -> None:
-    """With another job of the shape, and one that came before and one that comes with the cure."""
+    """Other jobs of the same shape do not hide it: neither an earlier one nor one that arrives with
+    the cure."""
     before, pod_set, cure = CURES[name]
     state = SchedulerState()
     tenants = d.TenantsChanged((TenantSpec("t"),), AMPLE)
@@ -259,7 +261,7 @@ def test_what_makes_room_is_noticed_at_once(name: str) -> None:
 
 
 PREEMPTS = Policy(preemption=tuple(PreemptionKind), min_runtime_s=0.0, max_preemptions=1)
-# What keeps a job of higher priority from taking a place, and what lets it.
+# What keeps a job of higher priority from taking a place, and what removes the obstacle.
 PERMISSIONS = {
     "the disruption budget is raised": (
         [d.DisruptionBudget("busy", 0)],
@@ -327,7 +329,7 @@ def test_every_kind_of_delta_is_tried_or_can_make_no_room() -> None:
 
 
 def random_node(rng: random.Random, name: str) -> Node:
-    """Any of the facts may stand in somebody's way."""
+    """Return a node on which any fact may be an obstacle."""
     return machine(
         name,
         gpu_model=rng.choice(("H100", "H100", "L4")),
@@ -396,7 +398,7 @@ def random_delta(rng: random.Random, state: SchedulerState, number: int) -> d.De
 
 
 def resized(rng: random.Random, state: SchedulerState) -> list[d.Delta]:
-    """A job that waits, or is no gang, asks for another number of pods."""
+    """Change the number of pods of a job that waits or is not a gang."""
     records = (state.jobs[name] for name in sorted(state.jobs))
     jobs = [record.job for record in records if record.eq_class or not record.job.gang]
     if not jobs:
@@ -409,7 +411,7 @@ def resized(rng: random.Random, state: SchedulerState) -> list[d.Delta]:
 
 
 def test_nobody_waits_who_could_be_placed_without_memory() -> None:
-    """Ample quota, nothing reserved: what waits after a cycle is what a fresh look refuses too."""
+    """With ample quota and no reservations, exactly the jobs wait that a fresh look refuses too."""
     cured: Counter[type] = Counter()
     tried = seeds(6, usual=36)
     looked = sum(_history(random.Random(seed), cured) for seed in tried)

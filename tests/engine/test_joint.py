@@ -1,5 +1,5 @@
-"""Gangs of several pod sets against brute force: on small empty clusters of unlike nodes those that
-fit are placed, and those that do not are told so."""
+"""Gangs of several pod sets against brute force, on small empty clusters of unlike nodes: Kant
+places those that fit and reports those that do not."""
 
 import random
 from dataclasses import replace
@@ -26,7 +26,7 @@ from tests.engine.fleet import cluster_of, gpu_node
 from tests.engine.scenario import play
 
 LEVELS = ("leaf", "spine")
-# Where hyper-nodes lie across leaves and leaves across hyper-nodes.
+# Some hyper-nodes span leaves, and some leaves span hyper-nodes.
 ACROSS = (*LEVELS, "hyper-node")
 
 
@@ -83,7 +83,7 @@ def a_set(
 
 
 def fits_by_brute_force(nodes, job: JobRequest) -> bool:
-    """Whether any way to lay the least of all pod sets onto the nodes keeps every rule."""
+    """Whether some placement of the minimum of all pod sets keeps every rule."""
     models = sorted({n.gpu_model for n in nodes})
     choices = [
         [{m} for m in accepted] if s.gpus else [set(accepted)]
@@ -104,14 +104,15 @@ def _lay(nodes, job, chosen) -> bool:
 
     @cache
     def place(index: int, left: tuple) -> bool:
-        """Pod sets from this one on, on what is left of each node."""
+        """Try the pod sets from this one on, on what is left of each node."""
         if index == len(sets):
             return True
         s = sets[index]
         return any(place(index + 1, after) for after in ways(index, 0, left, s.least, (), ()))
 
     def ways(index, number, left, pods, in_leaf, in_group):
-        """What is left of the nodes in every way to lay so many pods from this node on."""
+        """Yield what is left of the nodes for every way to place this many pods from this node
+        on."""
         s = sets[index]
         if number == len(nodes):
             if pods == 0 and _grouped(s, dict(in_group)):
@@ -228,7 +229,7 @@ def keeps_every_rule(nodes, job, found) -> None:
 
 @pytest.mark.parametrize("levels", [LEVELS, ACROSS], ids=["nested", "across"])
 def test_who_never_fits_is_told_so_and_the_others_are_not(levels):
-    """By the cycle, under a policy that lets nobody pass who waits."""
+    """The cycle places them, under a policy that lets no job pass a waiting one."""
     never = 0
     for seed in range(600):
         nodes, job = a_case(seed, levels)
@@ -279,7 +280,7 @@ def test_pod_sets_that_fit_alone_but_not_together_close_nothing(nodes, sets, kep
 
 @pytest.mark.parametrize("sizes", [(300, 500), (300, 700, 200), (333, 250)])
 def test_shares_of_several_sizes_fill_the_devices(sizes):
-    """As many pods as one GPU holds of a mixture, on each of 6 GPUs."""
+    """On each of 6 GPUs, as many pods of a mixture as one GPU holds."""
     counts = [6 * max(n for n in range(4) if n * size <= 1000 // len(sizes)) for size in sizes]
     sets = tuple(
         PodSetSpec(f"s{at}", max(count, 1), 1, ("A",), gpu_milli=size)
@@ -301,7 +302,7 @@ def test_a_share_by_memory_is_placed_on_gpus_of_unlike_memory():
 
 
 def test_more_of_an_elastic_gang_stays_where_its_least_is():
-    """Of a set that has to be in one leaf, also where the sets compete for room."""
+    """A set that must be in one leaf grows in that leaf, even where the sets compete for room."""
     nodes = [gpu_node(f"n{i}", model="A", leaf=f"l{i // 2}") for i in range(4)]
     sets = (
         PodSetSpec("one", 6, 4, ("A",), min_count=2, required_level="leaf"),
@@ -317,7 +318,7 @@ def test_more_of_an_elastic_gang_stays_where_its_least_is():
 
 @pytest.mark.parametrize("sets", [8, 32])
 def test_more_sets_than_tables_can_hold_are_given_up_and_cost_nothing(sets: int) -> None:
-    """Tables of so many sets would have more cells than there is memory, or numbers for."""
+    """Tables for that many sets would exceed memory and the range of integers."""
     state = cluster_of(*(gpu_node(f"n{i}") for i in range(4)))
     pod_sets = tuple(PodSetSpec(f"s{i}", 3, 3) for i in range(sets))
     found = place_job(Statement(state), JobRequest("x", "t", 0.0, pod_sets), strategy="e-binpack")
@@ -325,7 +326,7 @@ def test_more_sets_than_tables_can_hold_are_given_up_and_cost_nothing(sets: int)
 
 
 def test_pods_without_gpus_lie_on_nodes_of_several_models_and_grow_there():
-    """Where no pool holds them all, also those that come later."""
+    """This holds where no single pool has room for all pods, also for pods that come later."""
     nodes = [gpu_node(f"n{i}", gpus=8 if m else 0, model=m) for i, m in enumerate(("A", "B", ""))]
     state = cluster_of(*nodes[:2])
     sets = (
@@ -354,7 +355,7 @@ def test_a_wish_for_hyper_nodes_keeps_nobody_from_nodes_that_are_in_none(wish):
 
 
 def test_more_of_an_elastic_gang_stays_in_the_group_of_the_job_and_in_that_of_its_set():
-    """A hyper-node over two leaves, of which the job has to be in one."""
+    """A hyper-node spans two leaves, and the job must be in one."""
     nodes = [gpu_node(f"n{i}", model="A", leaf=f"l{i}", hyper_node="h") for i in range(2)]
     sets = (
         PodSetSpec("one", 4, 4, ("A",), min_count=1, required_level="hyper-node"),

@@ -1,4 +1,4 @@
-"""Pods that accept several GPU models, shares of GPUs, pods without GPUs: decided by the cycle."""
+"""Pods that accept several GPU models, GPU shares, pods without GPUs: the cycle decides."""
 
 import pytest
 
@@ -40,7 +40,7 @@ class World:
         return run_cycle(self.state, deltas, self.now)
 
     def submit(self, name, pod_set, **facts):
-        """Where the pods of a job go; () = it waits."""
+        """Return where the pods of a job go; () if it waits."""
         job = JobRequest(name, "tenant", self.now, (pod_set,), **facts)
         result = self.cycle(JobSubmitted(job))
         return tuple(p.node for s in result.started if s.job_id == name for p in s.placements)
@@ -54,7 +54,7 @@ def two_models(cpu_a=32_000, cpu_b=32_000):
 
 
 def ask(world, times=6):
-    """Pods that insist on model A come again and again; they leave at once."""
+    """Submit pods that insist on model A, again and again; each leaves at once."""
     for number in range(times):
         name = f"only-a-{number}"
         world.submit(name, pods(1, 1, gpu_models=("A",), cpu_milli=1000))
@@ -88,7 +88,8 @@ def test_quota_and_taints_go_before_what_fits_best(strategy):
 
 @pytest.mark.parametrize("strategy", ["fragmentation", "e-binpack"])
 def test_a_share_fills_the_gap_that_fits_it(strategy):
-    """E-Binpack as by itself: 300 left are filled by 300, not by 200 that leave 100 to nobody."""
+    """E-Binpack behaves as on its own: 300 fill the 300 that are left, rather than 200 that would
+    leave a useless 100."""
     nodes = [gpu_node(f"n{i}", gpus=1, model="A") for i in range(3)]
     world = World(strategy, *nodes)
     for name, milli in (("p", 700), ("q", 800), ("r", 300), ("s", 200)):

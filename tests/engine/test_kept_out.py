@@ -1,4 +1,5 @@
-"""A job that no node admits is told which label, affinity or taint is in its way, and how far."""
+"""A job that no node admits is told which label, affinity or taint blocks it, and on how many
+nodes."""
 
 from dataclasses import replace
 
@@ -34,7 +35,8 @@ NODES = (
 
 
 def verdict(asks, *words, queueing=QueueingPolicy.STRICT_FIFO, there=NODES, **wishes):
-    """What a job of these pods is told on an idle cluster; `wishes`: fields of its pod sets."""
+    """Return what a job of these pods is told on an idle cluster; `wishes`: fields of its pod
+    sets."""
     state = SchedulerState(policy=Policy(queueing))
     quotas = tuple(QuotaSpec("a", model, 64_000) for model in ("H100", "L4"))
     come = [

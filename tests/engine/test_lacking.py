@@ -1,5 +1,5 @@
-"""A head that could not start though all that runs had ended keeps nobody waiting, says what it
-lacks, and takes its place again when that comes back."""
+"""A head that could not start even if every running job ended blocks nobody and says what it lacks.
+It is the head again as soon as that comes back."""
 
 import random
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tests.cases import seeds
 from tests.engine.scenario import job, node, play
 
 NAMES = ("n0", "n1", "n2", "n3")
-# Each of 4 nodes has 8 GPUs, two nodes a leaf; of it 1 GPU is held by a job that runs.
+# 4 nodes of 8 GPUs, two nodes in a leaf; a running job holds 1 GPU.
 POLICIES = (
     "strict-fifo",
     "best-effort-fifo",
@@ -38,7 +38,7 @@ def bad(name, *devices):
     )
 
 
-# What happens to n3, and what the reason says of it.
+# What happens to n3, and how the reason describes it.
 OUTAGES = {
     "cordoned": (
         d.NodeChanged(gpu_node("n3", schedulable=False, out_of_service="cordoned")),
@@ -95,7 +95,7 @@ def test_nobody_waits_for_it_and_it_comes_back(policy, outage):
     assert verdict.evidence["lacking_nodes"] == 1
     assert not verdict.will_never_run
     world.cycle(60.0)
-    for at in range(61, 91):  # small jobs, of its tenant and of another one
+    for at in range(61, 91):  # small jobs, of its own and of another tenant
         submit(world, f"small-{at}", "1x1 H100", at=float(at), tenant="ab"[at % 2])
         result = world.cycle(float(at))
         assert [s.job_id for s in result.started] == [f"small-{at}"]
@@ -121,7 +121,7 @@ def cordon(*names):
     return [d.NodeChanged(gpu_node(name, schedulable=False)) for name in names]
 
 
-# A head that what is left does not hold, and the pools that it keeps nevertheless.
+# Heads too large for the nodes that are left, and the pools that each still reserves.
 HEADS = {
     "nodes": ("4x8 H100", (), cordon("n3"), set()),
     "an elastic gang": ("5x8 H100", ("min=4",), cordon("n3"), set()),
@@ -136,12 +136,12 @@ HEADS = {
     "single pods": ("2x8 H100", ("pods",), cordon(*NAMES), set()),
     "no GPUs": ("3x0 *", ("cpu_milli=100000",), cordon("c1"), set()),
 }
-# The same head where what is left does hold it.
+# The same head when the remaining nodes can hold it.
 ENOUGH = {name: head for name, head in HEADS.items() if name not in ("no GPUs", "single pods")}
 
 
 def mixed(policy):
-    """Beside the H100 nodes four of L4 and three without GPUs."""
+    """Besides the H100 nodes, add four L4 nodes and three without GPUs."""
     world = cluster(policy, runs=False)
     world.pending += [d.NodeChanged(node(f"n{i}", 8, "L4")) for i in range(4, 8)]
     world.pending += [d.NodeChanged(node(f"c{i}", 0, "")) for i in range(3)]
@@ -207,7 +207,7 @@ def test_while_it_avoids_a_node_that_it_needs_nobody_waits(policy):
     world.cycle(50.0)
     submit(world, "behind", "1x1 H100", at=60.0)
     assert [s.job_id for s in world.cycle(60.0).started] == ["behind"]
-    world.cycle(104.0)  # the node is avoided no longer
+    world.cycle(104.0)  # the node is no longer avoided
     submit(world, "later", "1x1 H100", at=120.0)
     assert world.cycle(120.0).started == ()
 
@@ -270,7 +270,7 @@ WORDS = ((), ("s=20",), ("s=200",), ("required_level=leaf",), ("pods",), ("max_p
 
 @pytest.mark.parametrize("seed", seeds(30))
 def test_others_are_decided_about_as_if_it_had_not_come(seed):
-    """Random jobs and outages, with and without a head that lacks a node all the time."""
+    """Run random jobs and outages, with and without a head that always lacks a node."""
     rng = random.Random(seed)
     policy = rng.choice([p for p in POLICIES if "fair_share" not in p])
     twins = [cluster(policy, runs=False) for _ in range(2)]

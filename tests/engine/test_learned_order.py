@@ -1,4 +1,4 @@
-"""The order of the queue by learned run times: short jobs first, nobody put off for ever."""
+"""The queue order by learned run times: short jobs go first, but no job is put off for ever."""
 
 import random
 from dataclasses import replace
@@ -17,7 +17,7 @@ SHORT, MIDDLE, LONG = (LearnedTime(2.0 * s, (s, 2.0 * s)) for s in (10.0, 60.0, 
 
 
 def full(policy=BACKFILL):
-    """A cluster on which nothing is free."""
+    """A cluster with nothing free."""
     cluster = Cluster(policy)
     cluster.submit(0.0, job("0-runs", 16))
     return cluster
@@ -28,7 +28,7 @@ def order(cluster):
 
 
 def told(cluster, at, *deltas):
-    """Where jobs stand, as far as that is news."""
+    """Return the places of jobs in the queue, as far as they changed."""
     return {s.job_id: s.at for s in run_cycle(cluster.state, deltas, at).stand_at}
 
 
@@ -59,7 +59,7 @@ def test_who_needs_several_nodes_stands_later_by_less_of_its_run_time():
 def test_a_place_stays_whatever_is_learned_later():
     cluster = full()
     told(cluster, 10.0, *map(d.JobSubmitted, (job("1-a"), job("2-b"))))
-    assert order(cluster) == ["1-a", "2-b"]  # nothing is learned of them yet
+    assert order(cluster) == ["1-a", "2-b"]  # nothing is learned about them yet
     assert told(cluster, 11.0, learned(MIDDLE, "1-a")) == {"1-a": 1 + LATER * 60}
     assert order(cluster) == ["2-b", "1-a"]
     assert told(cluster, 12.0, learned(SHORT, "1-a")) == {}
@@ -115,7 +115,7 @@ def test_a_state_that_begins_anew_has_the_same_order():
     at = told(cluster, 10.0, *map(d.JobSubmitted, jobs), news)
     anew = full()
     before = [d.JobHistory(name, stands_at=at[name]) for name in at]
-    other = d.RunTimesLearned((("1-a", SHORT), ("2-b", LONG)))  # by now it would be told this
+    other = d.RunTimesLearned((("1-a", SHORT), ("2-b", LONG)))  # what it would be told by now
     assert told(anew, 10.0, *map(d.JobSubmitted, jobs), *before, other) == {}
     assert order(anew) == order(cluster) == ["2-b", "1-a"]
 

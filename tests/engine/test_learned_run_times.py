@@ -1,4 +1,4 @@
-"""What is kept for heads goes by learned run times where nothing is declared."""
+"""Reservations for heads rely on learned run times for jobs that declare none."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ LONG = LearnedTime(10_000.0, (5_000.0,))
 
 
 def job(name, gpus=4, **more):
-    """Of so many GPUs; the first figure of its name is its place in the queue."""
+    """Return a job with this many GPUs; the first digit of its name is its place in the queue."""
     pods, each = max(1, gpus // 8), min(gpus, 8)
     return JobRequest(
         name, "a", float(name[0]), (PodSetSpec("main", pods, each, ("H100",)),), **more
@@ -45,7 +45,7 @@ class Cluster:
         self.tell(0.0, d.TenantsChanged((TenantSpec("a"),), (quota,)), *facts)
 
     def tell(self, at, *deltas):
-        """The jobs that start, and the last start that each head was told."""
+        """Return the jobs that start, and the last start that each head was told."""
         result = run_cycle(self.state, deltas, at)
         told = {r.job_id: r.start_at for r in result.reservations}
         return {s.job_id for s in result.started}, told
@@ -56,7 +56,7 @@ class Cluster:
 
 
 def blocked(policy=BACKFILL, **more):
-    """One job runs on 8 GPUs since 0, the head needs all 16 since 10."""
+    """One job has run on 8 GPUs since 0; the head has needed all 16 since 10."""
     cluster = Cluster(policy)
     cluster.submit(0.0, job("0-runs", 8, **more))
     _, told = cluster.submit(10.0, job("1-head", 16))
@@ -69,7 +69,7 @@ def test_a_head_is_told_the_middle_of_what_runs_and_only_who_is_mostly_over_pass
     short = LearnedTime(40.0, (20.0,))
     started, _ = cluster.submit(20.0, job("2-likely-over"), likely=short)
     assert started == {"2-likely-over"}
-    half = LearnedTime(41.0, (20.0,))  # half are over in time, most are not
+    half = LearnedTime(41.0, (20.0,))  # half of them end in time, most do not
     started, _ = cluster.submit(20.0, job("3-too-long"), likely=half)
     assert started == set()
 
@@ -148,7 +148,7 @@ def test_pods_that_come_and_go_one_by_one_are_not_planned():
 
 
 def crowded(policy=BACKFILL, **more):
-    """12 of 16 GPUs are used since 0; the head needs one whole node since 10."""
+    """12 of 16 GPUs have been in use since 0; the head has needed one whole node since 10."""
     cluster = Cluster(policy)
     cluster.submit(0.0, job("0-b", 8), job("0-a", 4))
     _, told = cluster.submit(10.0, job("1-head", 8, **more))
@@ -165,7 +165,7 @@ def test_nodes_are_kept_for_who_needs_several_and_not_for_who_fits_on_one():
 
 def test_who_fits_on_one_node_is_kept_one_once_it_starves():
     cluster, _ = crowded()
-    starves = 1.0 + 2 * LIKELY.most_s  # two of its like fit into the pool
+    starves = 1.0 + 2 * LIKELY.most_s  # two jobs of its size fit into the pool
     assert run_cycle(cluster.state, (), 200.5).next_at == starves
     assert cluster.tell(starves - 0.1)[1] == {}
     _, told = cluster.tell(starves)

@@ -1,4 +1,4 @@
-"""Who is in the way of a place: pods that were evicted from it and are not gone yet."""
+"""A place waits for the evicted pods that still occupy it."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def node(**facts):
 
 
 def awaited(old, old_place, new, new_place, **facts):
-    """What a job placed at `new_place` awaits while a pod of `old_place` leaves it."""
+    """Return what a job at `new_place` waits for while a pod leaves `old_place`."""
     cluster, leaving = ClusterState(), LeavingPods()
     cluster.upsert_node(node(**facts))
     before = JobRequest("old", "a", 0.0, (PodSetSpec("main", 1, **old),))

@@ -1,4 +1,4 @@
-"""Prices of GPU shares: the cutting-stock optimum, checked by the duality of linear programs."""
+"""Prices of GPU shares: the cutting-stock optimum, checked by linear-programming duality."""
 
 from itertools import combinations
 
@@ -16,7 +16,7 @@ def worth(table):
 
 
 def fillings(sizes, left=1000, start=0):
-    """Every maximal way to fill one GPU."""
+    """Return every maximal way to fill one GPU."""
     options = [i for i in range(start, len(sizes)) if sizes[i] <= left]
     if not options:
         yield [0] * len(sizes)
@@ -27,7 +27,8 @@ def fillings(sizes, left=1000, start=0):
 
 
 def fewest_gpus(sizes, demand):
-    """The linear program over all fillings, at least the demand served, by its vertices."""
+    """Solve the linear program over all fillings that serve at least the demand, by its
+    vertices."""
     columns = [(filling, 1.0) for filling in sorted({tuple(f) for f in fillings(sizes)})]
     columns += [(tuple(-(i == j) for i in range(len(sizes))), 0.0) for j in range(len(sizes))]
     best = np.inf
@@ -90,7 +91,7 @@ def test_a_gap_that_nothing_fits_is_all_waste():
 
 
 def test_scarce_fillers_do_not_redeem_a_common_gap():
-    """190 left by many 810s is nearly all waste when only few 160s come to fill it."""
+    """The 190 left beside each of many 810s is nearly all waste if only a few 160s can fill it."""
     assert leftover_table({810: 100.0, 160: 5.0})[190] == pytest.approx(190)
     assert leftover_table({810: 100.0, 160: 500.0})[190] < 30
 

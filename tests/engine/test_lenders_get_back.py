@@ -1,6 +1,6 @@
 """With `reclaim`, a tenant within its guarantee gets its GPUs back, whatever others run by then.
 
-Nodes have one GPU each: whether larger pods find room on one node is no matter of quota.
+Nodes have one GPU each, because quota does not decide whether larger pods fit on one node.
 """
 
 import random
@@ -31,7 +31,7 @@ ASKS = ("1x1 H100", "2x1 H100", "4x1 H100", "3x1 L4", "2x1 H100|L4", "2x1+1x1 H1
 
 
 class Lenders:
-    """A cluster that is just what its tenants, parents first, are guaranteed together."""
+    """A cluster exactly as large as the guarantees of its tenants (parents first) together."""
 
     def __init__(self, rng: random.Random, tenants: tuple[TenantSpec, ...] = TENANTS) -> None:
         self.rng = rng
@@ -72,7 +72,7 @@ class Lenders:
         self.cycle([*facts, d.TenantsChanged(tenants, quotas), d.PolicyChanged(policy)])
 
     def cycle(self, deltas: list[d.Delta]) -> None:
-        """A cycle, and the next as soon as all who were preempted are gone."""
+        """Run a cycle, and further ones until no cycle preempts anything."""
         self.now += 5
         gone = run_cycle(self.state, deltas, self.now).preempted
         while gone:
@@ -101,7 +101,7 @@ class Lenders:
         self.submit(self.rng.choice(self.names), self.rng.choice(ASKS), *words, *non_preemptible)
 
     def left(self, tenant: str, model: str) -> int:
-        """GPUs that the tenant itself is guaranteed and does not use."""
+        """Return the unused GPUs of the tenant's own guarantee, without those of its children."""
         below = sum(self.guaranteed[child, model] for child in self.below[tenant])
         own = self.guaranteed[tenant, model] - below
         held = (
@@ -114,14 +114,14 @@ class Lenders:
         return own - sum(held) // MILLI
 
     def rest(self) -> None:
-        """Nobody waits any more."""
+        """Withdraw all waiting jobs."""
         waiting = [n for n in self.alive if self.state.jobs[n].started_at is None]
         self.alive = [n for n in self.alive if n not in waiting]
         self.cycle([d.JobEnded(name) for name in waiting])
 
 
 def tree(rng: random.Random, depth: int) -> tuple[TenantSpec, ...]:
-    """Tenants of so many levels, parents first; one branch at least reaches the last."""
+    """Return tenants on this many levels, parents first; at least one branch reaches the last."""
     tenants = [TenantSpec("t0", None)]
     level = ["t0"]
     for _ in range(1, depth):
@@ -149,7 +149,7 @@ def test_so_it_is_at_any_depth(seed: int, depth: int) -> None:
 @pytest.mark.parametrize("above", range(1, 5))
 @pytest.mark.parametrize("mode", ["shared", "isolated"])
 def test_a_sibling_far_below_gives_back_and_is_named_until_then(above: int, mode: str) -> None:
-    """16 GPUs; batch holds all of them, rec is guaranteed half."""
+    """16 GPUs: batch holds all of them, rec is guaranteed half."""
     chain = [TenantSpec(f"above-{i}", f"above-{i - 1}" if i else None) for i in range(above)]
     parent = chain[-1].id if chain else None
     tenants = (*chain, TenantSpec("rec", parent), TenantSpec("batch", parent))

@@ -1,4 +1,4 @@
-"""How long pods stay, and which node a small pod joins because of it."""
+"""How long pods stay, and which node a small pod therefore joins."""
 
 import math
 
@@ -38,8 +38,8 @@ def test_an_outlook_holds_until_an_age_doubles_and_no_longer():
 
 
 def test_growth_is_the_integral_of_the_time_that_is_added():
-    """Against the survival functions: longer while the pod outlives the last end, less while the
-    pod and all others are there and fill the node."""
+    """Checked against the survival functions: a pod that outlives the last end adds time; while it
+    and all others fill the node, it saves time."""
     running = [(0.0, 8 * HOUR), (3 * HOUR, 2 * HOUR)]
     node, mean = outlook(running, 4 * HOUR), 1.5 * HOUR
     t = np.linspace(0, 60 * HOUR, 600_001)
@@ -67,7 +67,7 @@ def test_a_pod_joins_the_node_that_stays_longer_even_if_another_is_fuller():
     running_since(state, "long", 0.0, 168 * HOUR, 4, "b")
     job = job_of("new", pods(1, 1), declared_s=24 * HOUR)
     assert nodes_of(place(state, job)) == ["b"]
-    assert nodes_of(place(state, job_of("unknown", pods(1, 1)))) == ["a"]  # the fullest
+    assert nodes_of(place(state, job_of("unknown", pods(1, 1)))) == ["a"]  # the fullest node
 
 
 def test_a_pod_fills_a_node_if_that_lasts():

@@ -1,4 +1,4 @@
-"""`max_running` is no reason for a job to wait for one of lower priority (see scenario.py)."""
+"""`max_running` never makes a job wait for one of lower priority (see scenario.py)."""
 
 import random
 
@@ -183,8 +183,8 @@ TENANTS = ("dept", "a", "b", "c")
 
 @pytest.mark.parametrize("seed", seeds(30))
 def test_at_a_limit_nobody_waits_for_a_lower_priority(seed: int) -> None:
-    """On an empty enough cluster whoever waits at a limit finds only jobs as important as it among
-    those that count there and could make way alone; and no limit is ever exceeded."""
+    """On a cluster with enough room, every job that counts at the limit of a waiting job and could
+    make way alone has at least its priority; and no limit is ever exceeded."""
     rng = random.Random(seed)
     limits = {name: rng.choice((None, 1, 2, 3)) for name in TENANTS}
     parents = {"dept": None, "a": "dept", "b": "dept", "c": None}

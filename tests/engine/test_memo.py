@@ -1,4 +1,4 @@
-"""What the memo remembers, when that stops being true, and that it finds itself wrong."""
+"""What the memo remembers, when that stops being true, and how it finds its own errors."""
 
 import math
 
@@ -21,7 +21,7 @@ class Thing:
 
 
 class Doubled(Question):
-    """Twice what is given; counts how often it is worked out."""
+    """Doubles its argument and counts how often it computes."""
 
     def __init__(self) -> None:
         super().__init__("doubled")
@@ -33,7 +33,7 @@ class Doubled(Question):
 
 
 def remembering(**how) -> Memo:
-    """The memo of a state in which nothing happens; its time is 0."""
+    """Return the memo of a state in which nothing happens; its time is 0."""
     return SchedulerState(memo=Memo(**how)).memo
 
 
@@ -102,7 +102,7 @@ def test_a_wrong_answer_is_told_with_both() -> None:
 
 # --- the engine finds itself wrong ----------------------------------------------------------------
 def full(policy: Policy, memo: Memo) -> SchedulerState:
-    """A node that one job fills, and another job of its tenant that waits and has been told so."""
+    """One job fills a node; another job of its tenant waits and has been told why."""
     state = SchedulerState(policy=policy, memo=memo, refresh_s=math.inf)
     quota = QuotaSpec("a", "H100", 64_000)
     facts = [d.NodeChanged(node("n1", 8)), d.TenantsChanged((TenantSpec("a"),), (quota,))]
@@ -119,7 +119,7 @@ def full(policy: Policy, memo: Memo) -> SchedulerState:
 
 
 def free_unnoticed(state: SchedulerState) -> None:
-    """The place of the job is free, and no version says so: what a forgotten version would do."""
+    """Free the job's place without changing a version, as if the code had forgotten to."""
     cluster = state.cluster
     before = cluster.version, cluster.gains
     cluster.release("low", 0, 0)

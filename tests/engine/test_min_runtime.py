@@ -1,4 +1,4 @@
-"""For how long a job is sure of its places: its tenant's minimum run time, else the policy's."""
+"""A job keeps its places for its tenant's minimum run time, or else for the policy's."""
 
 import pytest
 
@@ -192,8 +192,8 @@ def test_minimum_run_times(name: str) -> None:
 def test_who_is_protected_longer_than_the_policy_says_passes_no_overdue_head(
     least: float | None, passes: bool
 ) -> None:
-    """It could not be preempted when the head, which waits for two nodes of which one is free until
-    1000, needs its place."""
+    """Such a job could not be preempted in time: the head waits for two nodes, one of which is free
+    until 1000, and would need its place then."""
     tenants = (TenantSpec("a"), TenantSpec("b", min_runtime_s=least))
     quotas = tuple(QuotaSpec(tenant.id, "H100", 64_000) for tenant in tenants)
     policy = Policy(
@@ -210,7 +210,7 @@ def test_who_is_protected_longer_than_the_policy_says_passes_no_overdue_head(
     outcome = Simulation(machines(2), stream, policy=policy, tenants=tenants, quotas=quotas).run()
     found = rows(outcome)
     assert found["head"][0] == 1000.0
-    assert found["small"][0] == 1100.0  # for the last time
+    assert found["small"][0] == 1100.0  # its last start
     assert list(outcome.observer.jobs.preemptions) == [0, 0, int(passes)]
 
 
@@ -233,7 +233,7 @@ def test_a_job_that_a_change_lets_pass_starts_at_once() -> None:
 
 
 def test_a_change_on_the_timeline_of_a_simulation() -> None:
-    """It takes effect at its instant, on who runs."""
+    """A change takes effect at its instant, also for running jobs."""
     tenants = (TenantSpec("a", min_runtime_s=800.0), TenantSpec("b", "a"))
     quotas = (QuotaSpec("a", "H100", 64_000),)
     policy = Policy(preemption=(PreemptionKind.PRIORITY,))
@@ -254,7 +254,7 @@ def test_a_change_on_the_timeline_of_a_simulation() -> None:
 
 
 KINDS = (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM, PreemptionKind.BACKFILL)
-RUNS = {  # what runs, when which of its pods run, and when it may be preempted
+RUNS = {  # the job, when which of its pods run, and when it becomes preemptible
     "a gang: since the last of its pods runs": ("2x4 H100", {20: [0], 100: [1]}, 160),
     "a service pod by pod": ("1x8 H100 pods", {100: [0]}, 160),
     "one that never runs: at its gang timeout": ("2x4 H100", {20: [0]}, 300),
@@ -263,7 +263,7 @@ RUNS = {  # what runs, when which of its pods run, and when it may be preempted
 
 
 def told_of_runs(kind: PreemptionKind) -> SchedulerState:
-    """A node that somebody's `low` is to fill, and a tenant that may take it back."""
+    """Return one node, which `low` of tenant a is to fill and tenant b may take back."""
     policy = Policy(preemption=(kind,), min_runtime_s=60, gang_timeout_s=300, max_preemptions=1)
     quotas = (QuotaSpec("a", "H100", 0), QuotaSpec("b", "H100", 8_000))
     state = SchedulerState(policy=policy, told_of_runs=True)
@@ -278,7 +278,8 @@ def told_of_runs(kind: PreemptionKind) -> SchedulerState:
 def preempted_at(
     state: SchedulerState, tells: dict[int, list[d.Delta]], until: int = 400
 ) -> int | None:
-    """The first second of `tells`, or one at which the engine wants a cycle, with a victim."""
+    """Return the first second with a victim, among those of `tells` and those at which the engine
+    wants a cycle."""
     times = set(tells)
     at = 0.0
     while times:
@@ -328,7 +329,7 @@ def test_without_a_minimum_nobody_is_protected_before_it_runs() -> None:
 
 
 def test_a_simulated_job_is_protected_since_it_runs() -> None:
-    """Its pods take 100 s to run after they got their places."""
+    """Its pods start to run 100 s after they get their places."""
     policy = Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=60)
     stream = [
         arrival("low", 0.0, 5000.0, gpus=8),
@@ -347,8 +348,8 @@ def test_a_simulated_job_is_protected_since_it_runs() -> None:
 
 
 def test_a_gang_that_grew_may_go_in_the_next_cycle() -> None:
-    """What it was taken to run for is over, so nothing but this very cycle protects it; as a whole
-    it is protected since it started."""
+    """The assumed run is over, so only this very cycle protects the new pods; the gang as a whole
+    is protected from its start."""
     world = play("""
         nodes  H100: 4 4
         quota  a H100 8

@@ -1,5 +1,5 @@
-"""Nodes that an autoscaler may add: who needs them waits for them with a reason of its own, once
-quota and the jobs ahead allow a start, and keeps nobody waiting."""
+"""Nodes that an autoscaler may add: a job that needs them waits with a reason of its own, once
+quota and the jobs ahead allow a start, and blocks nobody."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def test_a_model_without_nodes_is_waited_for_by_nobody_else(policy):
     assert "the cluster may get 4 of big. Other jobs do not wait for it." in verdict.summary
     assert verdict.evidence["nodes_to_come"] == 4
     assert told(world, "small", "1x8 H100", at=2.0) is None
-    # Three of four are there: who needs one of them has it, though the head came first.
+    # Three of four nodes are there: a job that needs one gets it, though the head came first.
     for n in range(1, 4):
         world.pending.append(d.NodeRemoved(f"big/{n}"))
         world.pending.append(d.NodeChanged(node(f"n{n}", 8, "B200")))

@@ -1,5 +1,5 @@
-"""Jobs that are over before a head starts go before those that are not. Whether one is over in time
-changes by the passing of time alone."""
+"""Jobs that end before a head starts go before those that do not. The passing of time alone changes
+which jobs end in time."""
 
 import pytest
 
@@ -12,8 +12,8 @@ from tests.engine.scenario import job, node
 MODELS = ("H100", "L4")
 Told = list[tuple[float, str, float | None]]
 
-# At 10 a head gets the H100 node from 100 on. Then come two jobs of a tenant that cannot start; the
-# first of them would be over by 100 if it started by 40, the second until 80.
+# At 10 a head gets the H100 node from 100 on. Then a tenant that cannot start submits two jobs: the
+# first would end by 100 if it started by 40, the second if it started by 80.
 WAIT_FOR = {
     "a limit of jobs": {"most": 1},
     "the limit of its department": {"above": 1},
@@ -32,7 +32,7 @@ def history(
     lent: int = 0,
     asks: tuple[str, str] = ("1x1 H100", "1x2 H100"),
 ) -> Told:
-    """What was told of reservations: when, of whom, and their start."""
+    """Return what was told of reservations: when, for which job, and the start."""
     tenants = (
         *(TenantSpec("a"), TenantSpec("dept", max_running=above)),
         *(TenantSpec("c", "dept", max_running=most), TenantSpec("lender", "dept")),
@@ -63,7 +63,7 @@ def history(
             came("second", "c", asks[1], "s=20", at=3.0),
         ],
     }
-    for now in (30.0, 41.0, 50.0, 81.0, 90.0):  # jobs that nobody else waits for
+    for now in (30.0, 41.0, 50.0, 81.0, 90.0):  # jobs that no other job waits for
         steps[now] = [came(f"new{now:g}", "a", "1x1 B300", at=now)]
     told: Told = []
     for now, deltas in steps.items():

@@ -1,4 +1,5 @@
-"""Placement by example: what each strategy, level and limit is for, and every kind of bad input."""
+"""Placement by example: the purpose of each strategy, level and limit, and every kind of bad
+input."""
 
 import dataclasses
 import os
@@ -136,7 +137,7 @@ class TestHealth:
         )
         assert state.upsert_node(sick) == (("x", 0, 0),)
         assert state.upsert_node(dataclasses.replace(sick, labels={"a": "b"})) == ()
-        assert state.available_milli("H800") == 16 * 8000  # the bad one still counts while held
+        assert state.available_milli("H800") == 16 * 8000  # a bad GPU still counts while held
         state.release_job("x")
         assert state.available_milli("H800") == 16 * 8000 - 1000
         place(state, job_of("y", pods(1, 4)), avoid=frozenset({"n01"}))
@@ -195,7 +196,7 @@ class TestInfeasibleShapes:
 
 
 class TestGains:
-    """What was given back since some time, which lanes that wait rest on."""
+    """The capacity given back since some time, which waiting lanes rely on."""
 
     def test_what_is_taken_back_was_given_back_to_nobody(self):
         state = cluster_of(gpu_node("a"), gpu_node("b"), gpu_node("c"))
@@ -209,7 +210,7 @@ class TestGains:
         statement.evict(("f", 0, 0))
         mark = statement.checkpoint()
         place_job(statement, job_of("x", pods(1, 8)), strategy="spread")
-        assert state.gained(then) == 0  # and it took the place at once
+        assert state.gained(then) == 0  # x took the place at once
         statement.rollback(mark)
         assert state.gained(then) == 8
         statement.rollback()
@@ -349,7 +350,7 @@ class TestBadInput:
 
 
 def test_decisions_do_not_depend_on_the_hash_seed():
-    """The same story in two interpreters with different seeds, byte by byte."""
+    """The same history in two interpreters with different hash seeds gives the same bytes."""
     outputs = set()
     for seed in ("0", "1", "4711"):
         outputs.add(
@@ -365,7 +366,7 @@ def test_decisions_do_not_depend_on_the_hash_seed():
 
 
 def story():
-    """Jobs of every strategy come and go; what is decided is printed."""
+    """Jobs of every strategy come and go; print each decision."""
     state = cluster_of(
         *(
             gpu_node(

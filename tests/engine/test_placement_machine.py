@@ -1,4 +1,4 @@
-"""Index and naive reference decide alike on random clusters and random histories."""
+"""The index and the naive reference decide alike on random clusters and random histories."""
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ from tests.cases import examples
 from tests.engine.reference import place_one_set
 from tests.engine.reference_cluster import Cluster
 
-# The gradient remembers what was typical when it learned it: held to its own rules below.
+# The gradient remembers what was typical when it learned; a check of its own rules follows below.
 COMPARED = sorted(set(STRATEGIES) - {"fragmentation"})
 NO_HDD = ((NodeExpression("disk", "NotIn", ("hdd",)),),)
 TOLERATES_ALL = (Toleration("", "Exists"),)
@@ -43,7 +43,7 @@ def nodes(draw, name):
     leaf = draw(st.integers(0, 3))
     known = draw(st.sampled_from((True, True, True, False)))
     nics = draw(st.integers(0, min(size, 16)))
-    # Not advertised, of one resource, each rail of its own.
+    # NICs not advertised, of one resource, or with one resource per rail.
     rails = draw(st.sampled_from(((), ("rdma/a",), ("rdma/a", "rdma/b"))))
     memory = draw(st.sampled_from((24_576, 40_000, 80_000)))
     return Node(
@@ -198,7 +198,7 @@ class Placement(RuleBasedStateMachine):
             verdict = explain(self.state, job, found)
             assert verdict.summary
             assert not found.misconfigured
-        elif not expected:  # the search found what the rules, pool part by pool part, miss
+        elif not expected:  # the search found what the rules miss, pool part by pool part
             s = job.pod_sets[0]
             assert job.gang
             assert s.gpu_memory_mib or how == "e-spread" or s.anywhere or shares_leaves(s)
@@ -230,7 +230,7 @@ class Placement(RuleBasedStateMachine):
         self.state.remove_node(f"n{at}")
         gone = self.naive.nodes.pop(f"n{at}", None)
         if gone is not None:
-            # The bookings stay until their jobs are released, as in the live session.
+            # As in a live session, bookings stay until their jobs are released.
             for job in {key[0] for key, (p, _) in self.naive.pods.items() if p.node == gone.name}:
                 self.jobs.pop(job, None)
                 self.state.release_job(job)
@@ -256,7 +256,7 @@ class Placement(RuleBasedStateMachine):
 
     @rule(pod_set=pod_sets(), how=st.sampled_from(sorted(STRATEGIES)))
     def what_if(self, pod_set, how):
-        """A try on a statement or on a copy leaves no trace."""
+        """Try something on a statement or a copy; it must leave no trace."""
         job = JobRequest("what-if", "t", 0.0, (pod_set,))
         before = columns_of(self.state)
         twin = self.state.copy()
@@ -296,7 +296,7 @@ class Placement(RuleBasedStateMachine):
 
 
 def by_name(state, pool):
-    """An index in names: node numbers shift when the nodes that are gone are left out."""
+    """Return an index by name: node numbers shift when removed nodes are left out."""
     layout, keys = pool.layout, pool.layout.levels[0].keys
     names = [state.names[slot] for slot in layout.slots]
 
@@ -319,7 +319,7 @@ def by_name(state, pool):
 
 
 def columns_of(state):
-    """Everything a decision can depend on; bookings in a canonical order."""
+    """Return everything that a decision can depend on, with bookings in a canonical order."""
     shown = {name: getattr(state, name) for name in (*COLUMNS, *REGISTRY)}
     shown["_on_node"] = {name: sorted(keys) for name, keys in state._on_node.items()}
     shown["_jobs"] = {name: dict(sorted(held.items())) for name, held in state._jobs.items()}

@@ -73,7 +73,7 @@ class TestTopology:
         )
         job = job_of("x", pods(3, 8, required_level="spine"))
         assert nodes_of(place(state, job)) == ["n0", "n1", "n2"]
-        state.remove_node("n1")  # nobody tells any more that l0 is in s0
+        state.remove_node("n1")  # nothing says any more that l0 is in s0
         beside = job_of("y", pods(2, 8, required_level="spine"))
         assert isinstance(place(state, beside), PlacementFailure)
 

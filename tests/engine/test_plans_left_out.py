@@ -1,7 +1,8 @@
-"""No plan of a preemption that a bound leaves out would succeed: who asks everybody makes it.
+"""The bound leaves out no preemption plan that would succeed: a scheduler that makes every plan
+finds none.
 
-Only where the core is interpreted its bound can be replaced, and `make test` runs the machine of
-random steps as machine code alone. So these are in a file of their own.
+The bound can only be replaced in the interpreted core, and `make test` runs the machine of random
+steps with the compiled core only. Hence a file of its own.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""What pods say of other pods, against the rules of kube-scheduler written pod by pod."""
+"""What pods say of other pods, against kube-scheduler's rules written pod by pod."""
 
 import copy
 import random
@@ -55,7 +55,7 @@ def asks(name, rules, count=1, gpus=1, strategy="e-binpack", **more):
 
 
 def place(state, job):
-    """Places that stand; None where there are none."""
+    """Place the job and commit; return None if it does not fit."""
     statement = Statement(state)
     found = place_job(statement, job, strategy="e-binpack")
     if isinstance(found, PlacementFailure):
@@ -66,7 +66,7 @@ def place(state, job):
 
 # --- the oracle: pods are (node, rules) -----------------------------------------------------------
 def allowed(nodes, pods, rules, name):
-    """Whether one more pod of these rules may be on the node, as kube-scheduler's filters say."""
+    """Whether kube-scheduler's filters allow one more pod with these rules on the node."""
     mine = nodes[name].labels
 
     def same(key, other):
@@ -133,7 +133,7 @@ def any_rules(rng):
 
 
 def of_another(rules):
-    """What is known of a pod of somebody else."""
+    """Return what is known of a foreign pod."""
     return PodRules(rules.groups, rules.ports, sole=rules.sole, attached=rules.attached)
 
 
@@ -145,7 +145,7 @@ def test_a_pod_is_placed_exactly_where_the_rules_let_it(seed):
     pods = []
     for number in range(40):
         rules = any_rules(rng)
-        if rng.random() < 0.3:  # of somebody else, who may break any rule
+        if rng.random() < 0.3:  # a foreign pod, which may break any rule
             where = rng.choice(list(nodes))
             rules = of_another(rules)
             state.upsert_other_pod(f"o{number}", where, 0, 0, 0, {}, rules)
@@ -174,7 +174,8 @@ def test_a_pod_is_placed_exactly_where_the_rules_let_it(seed):
 
 @pytest.mark.parametrize("seed", seeds(200, usual=40))
 def test_pods_on_nodes_of_other_scopes_count_as_on_nodes_that_are_full(seed):
-    """One scope knows all nodes, those of the others full; the other only hears of them."""
+    """One scope knows all nodes, with those of other scopes full; the other scope only hears of
+    these."""
     rng = random.Random(seed)
     zones = [rng.choice(("", "x", "y", "z")) for _ in range(rng.randint(3, 8))]
     whole, part = cluster(zones), cluster(zones)
@@ -194,7 +195,7 @@ def test_pods_on_nodes_of_other_scopes_count_as_on_nodes_that_are_full(seed):
                 state.upsert_other_pod(f"o{number}", where, 0, 0, 0, {}, of)
         elif rng.random() < 0.2:
             name = rng.choice(sorted(set(whole.slot_of)))
-            if name not in own:  # it comes to this scope
+            if name not in own:  # the node moves to this scope
                 own.add(name)
                 back = replace(whole.node(name), schedulable=True)
                 whole.upsert_node(back)
@@ -228,8 +229,8 @@ def test_gangs_keep_the_rules_and_leave_nothing_behind(seed):
             assert same(state.company, before)
             continue
         assert len(found) == job.pods
-        # In the end each pod is where it may be beside all others, but for rules of which it
-        # matters who came first.
+        # In the end each pod may be beside all others, except for rules that depend on which pod
+        # came first.
         mine = [(p.node, sets[p.pod_set].rules) for p in found]
         for at, (name, rules) in enumerate(mine):
             others = pods + mine[:at] + mine[at + 1 :]
@@ -263,7 +264,7 @@ def test_one_pod_a_node_and_no_more_than_there_are_nodes():
         "exclude nodes with room for it: 4 nodes (apart from a by host), 4 nodes (kept"
         in told.summary
     )
-    # Whoever is of the group has to keep away, too, though it says nothing itself.
+    # Every member of the group must keep away, even one that has no rule itself.
     assert place(state, asks("of-it", PodRules(("a",)))) is None
     assert place(state, asks("other", PodRules(("b",)))) is not None
 
@@ -303,7 +304,7 @@ def test_a_gang_that_stays_together_goes_where_all_of_it_fits():
     state = cluster("xyyy")
     found = place(state, asks("gang", rules, count=10))
     assert {state.node(n).labels[ZONE] for n in found} == {"y"}
-    assert place(state, asks("more", rules, count=4)) is None  # beside them two more fit
+    assert place(state, asks("more", rules, count=4)) is None  # only two more fit beside them
     assert len(place(state, asks("two", rules, count=2))) == 2
 
 

@@ -1,7 +1,7 @@
-"""A job that may preempt, where nodes are kept for another job because it is its turn.
+"""A job that may preempt while nodes are kept for the turn of another job.
 
-It does not pass that job on the kept nodes. Elsewhere it takes places as if these nodes were out of
-service (see scenario.py).
+On the kept nodes it does not pass that job. Elsewhere it takes places as if the kept nodes were out
+of service (see scenario.py).
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tests.cases import seeds
 from tests.engine.scenario import World, job, node, play
 
 POLICY = "best-effort-fifo, fair_share=yes, min_runtime_s=0"
-# b borrows. a1, which preempts nobody, waits for n3, of which half is free.
+# b borrows. a1, which preempts nobody, waits for n3, which is half free.
 SCENE = """
     nodes  H100: 4 4 4 4 | L4: 2
     quota  a H100 4 | b H100 4 | c H100 8 | c L4 2 | b L4 0
@@ -53,7 +53,7 @@ WORDS = ("", "", "required_level=leaf", "max_per_node=1", "pods")
 
 
 def _crowd(rng: np.random.Generator) -> World:
-    """Nodes on which a tenant that borrows runs small jobs, and some GPUs of which are free."""
+    """Nodes on which a borrowing tenant runs small jobs, with some GPUs free."""
     world, count = World(), int(rng.integers(3, 7))
     for at in range(count):
         topology = (f"l{at // 2}", "s0", "")

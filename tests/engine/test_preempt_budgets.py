@@ -1,5 +1,5 @@
-"""Which of its pods a disruption budget lets go does not matter: against brute force on small full
-clusters, under each kind of preemption."""
+"""Whichever of its pods a disruption budget lets go, the victims are right: checked against brute
+force on small full clusters, for each kind of preemption."""
 
 import random
 from itertools import combinations
@@ -22,12 +22,12 @@ from tests.cases import seeds
 from tests.engine.scenario import node, play
 
 GPUS, NOW = 4, 1_000.0
-# How many pods a job may lose: all, or as its budget says; the pods are (node, GPUs).
+# How many pods a job may lose: all, or as many as its budget says. The pods are (node, GPUs).
 Running = tuple[JobRequest, list[tuple[int, int]], float, int | None]
 
 
 def some_services(rng: random.Random, nodes: int) -> list[Running]:
-    """Services whose pods fill all nodes, each with pods on several of them."""
+    """Services that fill all nodes, each with pods on several nodes."""
     free = [GPUS] * nodes
     running: list[Running] = []
     while any(free):
@@ -45,7 +45,7 @@ def some_services(rng: random.Random, nodes: int) -> list[Running]:
 
 
 def least_loss(running: list[Running], nodes: int, gpus: int, asked: int) -> float | None:
-    """Of all pods that may go together: one node after the other, each subset of its pods."""
+    """Yield all sets of pods that may go together: node by node, each subset of the job's pods."""
     pods = [(at, n, g) for at, (_, on, _, _) in enumerate(running) for n, g in on]
     best: float | None = None
     ways: list[list[tuple[int, ...]]] = []
@@ -122,7 +122,7 @@ def test_pods_go_as_if_budgets_did_not_say_which(kind: PreemptionKind, asked: in
 @pytest.mark.parametrize("at", range(4))
 @pytest.mark.parametrize("budget", [1, 3])
 def test_a_lender_gets_back_the_node_that_it_needs(at: int, budget: int) -> None:
-    """Whichever pod of a service is there; only the last ones were offered before."""
+    """Any pod of the service may be the victim, not just its last ones."""
     world = play(f"""
         nodes  H100: 8 8 8 8
         quota  top H100 32 | own H100 32 | other H100 0
@@ -144,8 +144,8 @@ def test_a_lender_gets_back_the_node_that_it_needs(at: int, budget: int) -> None
 
 
 def test_of_an_elastic_gang_any_pods_above_its_minimum_go_within_its_budget() -> None:
-    """The budget allows one of the two that the gang can do without: the one that is cheaper to
-    make room with, though the other has the higher ordinal."""
+    """The gang can spare two pods, and the budget allows one of them: the one whose loss is cheaper
+    goes, though the other has the higher ordinal."""
     world = play("""
         nodes  H100: 8 8 8
         quota  a H100 64

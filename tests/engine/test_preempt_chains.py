@@ -1,4 +1,5 @@
-"""A preempted job that comes back by its own right evicts the next: random clusters, and tables."""
+"""A preempted job that returns by its own right evicts the next job: random clusters, and
+tables."""
 
 import random
 
@@ -37,7 +38,8 @@ LARGE = ("1x8 H100", "2x8 H100", "4x2 H100", "3x8 H100", "2x4+1x2 H100", "1x4 L4
 
 
 class Crowd:
-    """A cluster full of random jobs; counts who is evicted and who of them then evicts."""
+    """A cluster full of random jobs; counts the evicted jobs, and those of them that evict
+    others."""
 
     def __init__(self, seed: int, kinds: tuple[PreemptionKind, ...]) -> None:
         self.rng = rng = random.Random(seed)
@@ -81,8 +83,8 @@ class Crowd:
         return self.rng.choice((None, None, None, 8 * MILLI))
 
     def settle(self, deltas: list[d.Delta]) -> None:
-        """Cycles until nobody is evicted any more; who was evicted by then and evicts somebody is
-        counted with those who evicted it."""
+        """Run cycles until no cycle evicts anything. An evicted job that evicts another is counted
+        with the jobs that evicted it."""
         self.now += self.rng.randint(1, 60)
         events: list[Preempted] = []
         gone = run_cycle(self.state, deltas, self.now).preempted
@@ -136,10 +138,10 @@ class Crowd:
 
 @pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: "+".join(kinds))
 def test_who_is_evicted_evicts_hardly_ever(kinds: tuple[PreemptionKind, ...]) -> None:
-    """Without the rules it is every sixth. What is left are lenders that get their GPUs back from
-    whoever has them, and do so at once."""
+    """Without the rules, every sixth evicted job evicts another. What remains are lenders that take
+    their GPUs back from any holder, and do so at once."""
     evictions = chained = 0
-    tried = range(100, 340 if NIGHTLY else 130)  # fewer say too little of two in a hundred
+    tried = range(100, 340 if NIGHTLY else 130)  # two in a hundred need enough seeds
     for seed in tried:
         crowd = Crowd(seed, kinds)
         crowd.play(60)

@@ -1,4 +1,4 @@
-"""Who has not waited for as long as the policy says takes no place by priority or reclaim."""
+"""A job takes no place by priority or reclaim until it has waited as long as the policy says."""
 
 import math
 
@@ -276,9 +276,9 @@ def test_who_waits_before_it_preempts(name: str) -> None:
     ("kinds", "words", "told"),
     [
         ((PreemptionKind.PRIORITY,), ("p9",), True),
-        ((PreemptionKind.PRIORITY,), (), False),  # outranks nobody
+        ((PreemptionKind.PRIORITY,), (), False),  # outranks no job
         ((PreemptionKind.PRIORITY,), ("p9", "preempts=no"), False),
-        ((PreemptionKind.RECLAIM,), ("p9",), False),  # nobody borrows
+        ((PreemptionKind.RECLAIM,), ("p9",), False),  # no job borrows
         ((PreemptionKind.BACKFILL,), ("p9",), False),
         ((), ("p9",), False),
     ],

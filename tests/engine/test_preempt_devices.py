@@ -1,7 +1,7 @@
-"""Preemption for pods whose devices numbers do not describe: against trying all victims.
+"""Preemption for pods whose device needs go beyond counts, checked by trying all victims.
 
-Small clusters whose GPUs are at one of two sockets; a pod needs all of its GPUs at one of them, as
-a claim with a constraint does. Who has to go for that is given with the pod, as a session gives it.
+Small clusters whose GPUs are at one of two sockets. A pod needs all of its GPUs at one socket, as a
+claim with a constraint does. As in a session, the pod comes with a list of who has to go.
 """
 
 import random
@@ -29,7 +29,7 @@ GPUS, NOW = 4, 1_000.0
 
 
 def any_running(rng, nodes):
-    """Jobs of one pod, or of two on two nodes; some GPUs are free."""
+    """Return jobs of one pod, or of two pods on two nodes; some GPUs are free."""
     free = {n: rng.sample(range(GPUS), GPUS) for n in range(nodes)}
     running = []
     while any(free.values()):
@@ -54,7 +54,7 @@ def any_running(rng, nodes):
 
 
 def room(running, sockets, name, gpus):
-    """How many pods that need so many GPUs at one socket the node holds beside these jobs."""
+    """Return how many pods with this many GPUs at one socket the node holds beside these jobs."""
     taken = {g for _, places, _ in running for p in places if p.node == name for g in p.devices}
     left = [g for g in range(GPUS) if g not in taken]
     return sum(sum(sockets[name, g] == socket for g in left) // gpus for socket in (0, 1))
@@ -86,7 +86,7 @@ def keys(one, name):
 
 
 def least(running, sockets, nodes, gpus, count):
-    """The least GPU-seconds that are lost; None where no victims help."""
+    """Return the least loss in GPU-seconds; None if no victims help."""
     best = None
     for size in range(len(running) + 1):
         for gone in combinations([one for one in running if one[0].preemptible], size):

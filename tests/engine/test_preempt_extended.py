@@ -1,4 +1,4 @@
-"""Victims for gangs that ask for extended resources and NICs, against all choices one by one."""
+"""Victims for gangs that request extended resources and NICs, checked against every choice."""
 
 import random
 from dataclasses import replace
@@ -25,7 +25,7 @@ NODES, GPUS, FPGAS, NICS, NOW = 3, 4, 3, 4, 1_000.0
 
 
 def running_jobs(rng):
-    """(job, places, since): pods of one to four GPUs and some FPGAs or NICs, on one or two
+    """Return (job, places, since): pods of one to four GPUs and some FPGAs or NICs, on one or two
     nodes."""
     free = {n: [GPUS, FPGAS, NICS] for n in range(NODES)}
     for number in range(7):
@@ -49,7 +49,7 @@ def running_jobs(rng):
 
 
 def fits(free, sets):
-    """Whether pods of (GPUs, FPGAs, NICs) fit on nodes with so much of each."""
+    """Whether pods of (GPUs, FPGAs, NICs) fit on nodes with this much of each."""
     pods = [s[1:] for s in sets for _ in range(s[0])]
 
     def lay(number, left):
@@ -66,7 +66,8 @@ def fits(free, sets):
 
 
 def least_loss(running, sets):
-    """The least GPU-seconds of all sets of jobs that make room; None = none do."""
+    """Return the least loss in GPU-seconds over all sets of jobs that make room; None if none
+    does."""
     best = None
     for count in range(len(running) + 1):
         for gone in combinations(range(len(running)), count):
@@ -114,4 +115,4 @@ def test_the_least_that_makes_room_goes_and_it_does_make_room(seed):
     assert result.preempted, "a preemption is possible"
     cost = sum(victim.cost_gpu_s for victim in result.preempted)
     assert cost >= best * (1 - 1e-9)
-    assert cost <= best * 1.25, (cost, best)  # where the gang lies nearer for it
+    assert cost <= best * 1.25, (cost, best)  # extra cost where that brings the gang's pods closer

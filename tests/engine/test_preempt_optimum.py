@@ -1,4 +1,4 @@
-"""Preemption against an exact solver: cost of Kant's victims ÷ the least possible, by milp."""
+"""Preemption against an exact solver (milp): the cost of Kant's victims ÷ the least possible."""
 
 import random
 from dataclasses import replace
@@ -56,7 +56,8 @@ def random_cluster(
 
 
 def least_cost(running: list, nodes: int, pods: int, gpus: int) -> float:
-    """Exact: choose victims x (whole jobs) and pods y of each node, the cheapest that fit."""
+    """Solve exactly: choose victims x (whole jobs) and pods y of each node, the cheapest that
+    fit."""
     jobs, cost = len(running), [job.gpu_milli / 1000 * (NOW - at) for job, _, at in running]
     rows = np.zeros((nodes + 1, jobs + nodes))
     for j, (_, places, _) in enumerate(running):
@@ -122,18 +123,19 @@ LEAF, SPINE = 3, 6  # nodes of each
 def least_loss(
     running: list, nodes: int, sets: tuple, within: str, level: str, most_priority: int
 ) -> float:
-    """Exact, as `least_cost`: the loss at the highest priority first, GPU-seconds otherwise."""
+    """Solve exactly, like `least_cost`: the loss at the highest priority first, then
+    GPU-seconds."""
     sizes = {"leaf": LEAF, "spine": SPINE}
     groups = _groups(nodes, sizes[level]) if level else []
     around = _groups(nodes, sizes[within]) if within else [range(nodes)]
-    # Units: whole jobs, or the pods of an elastic gang, of which the first is its minimum.
+    # Units: whole jobs, or the pods of an elastic gang, whose first unit is its minimum.
     units = [
         (job, mine, at, n)
         for job, places, at in running
         for n, mine in enumerate([[p] for p in places] if job.elastic else [places])
     ]
     jobs, kinds = len(units), len(sets)
-    # Columns: jobs that go; pods of each set by node; slices (or the set) by group; which group.
+    # Columns: jobs that go; pods of each set by node; slices (or the set) by group; chosen group.
     pods_at, slices_at = jobs, jobs + kinds * nodes
     within_at = slices_at + kinds * len(groups)
     width = within_at + len(around)
@@ -208,7 +210,7 @@ def test_victims_of_any_shape_cost_hardly_more(
         running = [
             (replace(job, priority=rng.choice(priorities), preempts=False), places, at)
             for job, places, at in random_cluster(rng, nodes)
-            if rng.random() < 0.9  # the others leave nodes partly free
+            if rng.random() < 0.9  # the rest leave nodes partly free
         ]
         policy = Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0.0)
         state = SchedulerState(policy=policy)
@@ -244,5 +246,5 @@ def test_victims_of_any_shape_cost_hardly_more(
     print(
         f"{shape} {priorities}: median {median(ratios):.3f}, max {max(ratios):.3f}, {len(ratios)}"
     )
-    # A job that names no level may cost a quarter more in a narrower one.
+    # For a job that names no level, a narrower one may cost up to a quarter more.
     assert max(ratios) <= (1.25 if shape == "anywhere" else 1.05)

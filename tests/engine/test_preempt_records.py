@@ -1,4 +1,4 @@
-"""What the record of a preemption tells of the choices that were not taken (see scenario.py)."""
+"""What a preemption record says of the choices not taken (see scenario.py)."""
 
 import pytest
 

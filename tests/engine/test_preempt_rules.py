@@ -1,4 +1,4 @@
-"""Preemption for pods whose rules name other pods: who was made room for starts in it."""
+"""Preemption for pods whose rules name other pods: the preemptor starts in the room made for it."""
 
 import random
 
@@ -49,14 +49,14 @@ def decided(nodes, running, job):
 
 
 def starts_in_the_room(state, result, name):
-    """Whether the job starts once all pods of its victims are gone, and nobody waits beside it."""
+    """Whether the job, and no other, starts once all pods of its victims are gone."""
     over = [d.JobEnded(victim.job_id) for victim in result.preempted]
     later = run_cycle(state, over, NOW + 1)
     return [one.job_id for one in later.started] == [name]
 
 
 def test_who_may_not_be_beside_a_victim_has_no_use_for_another():
-    """One node: of A, from which it keeps away, and B only A's end lets it start."""
+    """One node runs A, which the job must avoid, and B. Only the end of A lets the job start."""
     near = asked("A", PodRules(("x",)), 1)
     other = asked("B", None, 2)
     running = [
@@ -81,7 +81,7 @@ def test_a_host_port_is_kept_free_of_who_returns():
 
 
 def any_running(rng, nodes):
-    """Jobs that may be beside each other by all rules."""
+    """Return jobs that may be beside each other under all rules."""
     cluster = ClusterState()
     for fact in facts_of(nodes, ()):
         if isinstance(fact, d.NodeChanged):

@@ -1,7 +1,7 @@
-"""Nobody loses a place for less than was asked for, nor where nobody has to; and on few nodes the
-least is lost, whichever devices pods share.
+"""No job loses a place for less than was requested, or without need; and on few nodes the loss is
+the least possible, whichever devices pods share.
 
-The oracle tries every choice of victims by really placing the preemptor on what they leave.
+The oracle tries every choice of victims by placing the preemptor on what they leave.
 """
 
 import random
@@ -32,7 +32,7 @@ ASKED = ("2x1 L4", "1x2 L4", "2x2 H100", "1x2+1x1 H100+L4", "1x1+1x2 H100+L4", "
 
 
 def busy_cluster(rng: random.Random) -> SchedulerState:
-    """Two nodes of each model, nearly full of small jobs of several ages and priorities."""
+    """Two nodes of each model, nearly full of small jobs of various ages and priorities."""
     state = SchedulerState(policy=Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0.0))
     quotas = tuple(QuotaSpec("t", model, 10**9) for model in ("H100", "L4"))
     nodes = [(f"{model}-{i}", model) for model in ("H100", "L4") for i in range(2)]
@@ -51,7 +51,8 @@ def busy_cluster(rng: random.Random) -> SchedulerState:
 def question(
     state: SchedulerState, rng: random.Random
 ) -> tuple[Candidate, dict[str, int], list[EvictionCandidate]]:
-    """How many pods of a job that waits are asked for, and who may go for them."""
+    """Return the waiting job, how many of its pods are to be placed, and the units that may go for
+    it."""
     gang = rng.random() < 0.5
     request = job("by", "t", rng.choice(ASKED), "p5", *(() if gang else ("pods",)), at=NOW)
     run_cycle(state, [d.JobSubmitted(request, 0.0, True)], NOW)
@@ -69,7 +70,7 @@ def question(
 
 
 def _choices(units: list[EvictionCandidate]) -> Iterator[tuple[EvictionCandidate, ...]]:
-    """All sets of units, the lightest first."""
+    """Yield all sets of units, the lightest first."""
     found = [some for n in range(len(units) + 1) for some in combinations(units, n)]
     return iter(sorted(found, key=_weight))
 
@@ -95,7 +96,7 @@ def test_all_that_was_asked_for_finds_room_at_the_least_loss(seed: int) -> None:
     rng = random.Random(seed)
     state = busy_cluster(rng)
     candidate, asked, units = question(state, rng)
-    # No more than can be tried one by one.
+    # Keep the number small enough to try every choice.
     units = sorted(units, key=lambda u: u.order)[:9]
     plan = plan_for(state, state.jobs["by"], candidate, asked, units)
     least = next((some for some in _choices(units) if makes_room(state, candidate, some)), None)
@@ -106,7 +107,7 @@ def test_all_that_was_asked_for_finds_room_at_the_least_loss(seed: int) -> None:
 
 
 def test_the_clusters_have_victims_and_shared_devices() -> None:
-    """Else they would prove nothing."""
+    """The clusters must have both, or the other tests would prove nothing."""
     victims, shared = 0, 0
     for seed in range(20):
         rng = random.Random(seed)

@@ -1,5 +1,5 @@
-"""No job is preempted more often than the policy allows, by whatever mix of kinds, while nodes are
-drained, replicas are moved and schedulers start anew."""
+"""No job is preempted more often than the policy allows, by any mix of kinds, while nodes are
+drained, replicas move and schedulers restart."""
 
 import random
 from collections import Counter
@@ -33,7 +33,8 @@ NODES = 4
 
 
 class World:
-    """Random acts; `lost`: how often each job was preempted, whole or as a service a pod of it."""
+    """Random acts; `lost`: how often each job was preempted, as a whole or, for a service, per
+    pod."""
 
     def __init__(self, seed: int, most: int) -> None:
         self.rng = rng = random.Random(seed)
@@ -77,7 +78,7 @@ class World:
         )
 
     def cycle(self, *deltas: d.Delta) -> None:
-        """Cycles until nobody is evicted any more."""
+        """Run cycles until no cycle evicts anything."""
         while True:
             self.now += self.rng.randint(1, 30)
             out = run_cycle(self.state, deltas, self.now)
@@ -117,7 +118,7 @@ class World:
             self.cycle(d.JobEnded(name))
 
     def drain(self) -> None:
-        """Who runs there has to go, and comes back; then the node does."""
+        """Drain a node: its jobs are requeued, then the node returns."""
         i = self.rng.randrange(NODES)
         here = sorted({key[0] for key in self.state.cluster.pods_on(f"n{i}")})
         self.cycle(
@@ -131,7 +132,7 @@ class World:
         self.cycle(d.PolicyChanged(self.policy))
 
     def restart(self) -> None:
-        """Another scheduler takes over, from what is written."""
+        """Let another scheduler take over from the stored state."""
         before, self.state = self.state, SchedulerState()
         deltas = [self.tenancy, d.PolicyChanged(self.policy)]
         deltas += map(d.NodeChanged, self.facts.values())

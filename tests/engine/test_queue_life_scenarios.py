@@ -280,7 +280,7 @@ def test_what_was_found_out_about_jobs_that_are_gone_is_forgotten():
     sizes = []
     for i in range(5):
         name, now = f"job{i}", 100.0 * (i + 1)
-        # Another shape each time: enough GPUs are free, not enough CPU.
+        # A different shape each time: GPUs suffice, CPU does not.
         world.pending.append(d.JobSubmitted(job(name, "a", "1x4 H100", f"cpu_milli={2000 + i}")))
         world.cycle(now)
         assert world.state.jobs[name].verdict.reason == Reason.INSUFFICIENT_CPU_OR_MEMORY
@@ -302,7 +302,7 @@ def test_a_pod_that_found_no_place_after_all_is_placed_again_later_and_elsewhere
     assert world.state.book.account("a", "H100").used == 4000
     (again,) = world.cycle(5).started
     assert [(p.ordinal, p.node) for p in again.placements] == [(1, "n1")]
-    # What is unknown, or was given back already, changes nothing.
+    # An unknown node, or one already given back, changes nothing.
     world.pending = [d.PodRequeued("nobody", 0, 0, 9), d.PodRequeued("serves", 0, 7, 9)]
     assert world.cycle(6).started == ()
 
@@ -329,7 +329,8 @@ def test_a_job_that_avoids_the_nodes_that_rejected_it_is_told_so():
     expected = {"pods_that_fit": 0, "avoided_nodes": 2, "avoided": "n0", "avoided_until": 120.0}
     assert told.evidence.items() >= expected.items()
     assert told.remedies[0] == "wait until the nodes are no longer avoided"
-    # Why it waits is told anew when the blame of the first has passed and it starts there.
+    # The reason to wait is updated once the first node is no longer blamed and the job starts
+    # there.
     world.pending = [d.NodeChanged(replace(world.state.cluster.node("n0"), schedulable=False))]
     assert world.cycle(130).started == ()
     told = world.state.jobs["one"].verdict

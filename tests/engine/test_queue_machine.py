@@ -1,5 +1,6 @@
 """The machine of random steps through the cycle (cycles.py), with queues that come, change, are
-held and released, and jobs that move between them: who remembers decides as who asks everybody."""
+held and released, and jobs that move between them. A scheduler that remembers decides as one that
+tries every job."""
 
 import random
 from dataclasses import replace
@@ -28,7 +29,7 @@ class QueueCycles(Cycles):
 
     @rule(seed=st.integers(0, 10**6))
     def change_queues(self, seed: int) -> None:
-        """Any of the queues of two tenants, each with any settings; or none is told of."""
+        """Set any queues of two tenants, each with any settings, or none at all."""
         rng = random.Random(seed)
         names = [(t, n) for t in "ab" for n in NAMES if rng.random() < 0.8] * (rng.random() < 0.9)
         self.queues = tuple(
@@ -51,7 +52,7 @@ class QueueCycles(Cycles):
 
     @rule(pick=st.integers(0, 99), to=st.sampled_from(NAMES))
     def move(self, pick: int, to: str) -> None:
-        """A job that waits goes to another queue."""
+        """Move a waiting job to another queue."""
         if name := self._some(pick):
             record = self.state.jobs.get(name)
             if record is None or record.started_at is not None or record.left:
@@ -91,7 +92,7 @@ class QueueCycles(Cycles):
                 assert any(key.job_id == name for key in aside.jobs)
 
     def teardown(self) -> None:
-        """Queues are released, and have no limits."""
+        """Release all queues and remove their limits."""
         self.queues = tuple(
             replace(q, held=False, max_running=None, max_milli={}) for q in self.queues
         )
@@ -105,16 +106,16 @@ TestQueueCycles.settings = settings(
 )
 
 
-# Whose turn it was, and who waited for it, went by what queues held when the cycle began.
-# Victims of plans that placed fewer pods than were asked for, or that shared devices, or that had
-# just grown, went by when was asked.
+# Faults that these seeds once exposed: turns, and the jobs that waited for them, relied on what
+# queues held when the cycle began. Victims depended on when the cycle ran, for plans that placed
+# fewer pods than requested, shared devices, or took pods that had just grown.
 FOUND = (10, 5000000, 5000002, 5000007, 5000008, 5000009, 901401, 900087, 900888)
 
 
 @pytest.mark.parametrize("seed", histories(6, FOUND))
 def test_a_busy_cluster_with_queues_keeps_every_rule(seed: int) -> None:
-    """Many more steps than hypothesis takes, with the weights of a cluster that is in use; in every
-    second one long enough for queues to be owed what makes others wait."""
+    """Take many more steps than Hypothesis does, with the weights of a cluster in use. Every second
+    history is long enough for queues to be owed what makes others wait."""
     rng = random.Random(seed)
     world = QueueCycles()
     for step in range(300):

@@ -374,7 +374,7 @@ QUEUES = (("a", "default"), ("a", "x"), ("a", "y"), ("b", "default"), ("b", "x")
 
 
 def random_queues(rng, *, held=0.2, limits=True):
-    """Some of the queues, with random settings."""
+    """Return some of the queues, with random settings."""
     most = (None, None, 1, 4) if limits else (None,)
     gpus = ({}, {}, {"H100": 8000}) if limits else ({},)
     return tuple(
@@ -419,13 +419,13 @@ FACTS = [d.TenantsChanged((TenantSpec("a"), TenantSpec("b")), QUOTAS), *map(d.No
 
 
 def told(result):
-    """What a cycle decided."""
+    """Return what a cycle decided."""
     return result.started, result.preempted, result.reservations, result.blocked
 
 
 @pytest.mark.parametrize("seed", seeds(60))
 def test_a_hold_is_as_if_the_waiting_jobs_of_the_queue_were_not_there(seed):
-    """Two clusters: in one the jobs of a held queue wait, the other never heard of them."""
+    """Two clusters: in one, the jobs of a held queue wait; the other never heard of them."""
     rng = random.Random(seed)
     with_them, without = SchedulerState(), SchedulerState()
     queues = random_queues(rng, held=0.0)
@@ -467,8 +467,8 @@ def test_a_hold_is_as_if_the_waiting_jobs_of_the_queue_were_not_there(seed):
 
 @pytest.mark.parametrize("seed", seeds(60))
 def test_held_and_released_a_queue_goes_on_as_if_nothing_had_happened(seed):
-    """A hold and a release between two cycles, or over some in which nobody else does anything,
-    leave all jobs, and turns by fair share, where they were; each starts in the end, once."""
+    """A hold and release between two cycles, or over cycles in which no other job changes, leaves
+    all jobs and fair-share turns where they were; each job starts in the end, once."""
     rng = random.Random(seed)
     state, never_held = SchedulerState(), SchedulerState()
     queues = random_queues(rng, held=0.0, limits=False)
@@ -543,7 +543,7 @@ def of(state, name):
 
 
 def used(state, tenant, queue):
-    """(jobs that run, GPUs that they hold) of a queue."""
+    """Return (running jobs, GPUs that they hold) of a queue."""
     mine = [r for r in state.running.values() if of(state, r.job.id) == (tenant, queue)]
     return len(mine), sum(milli for r in mine for _, milli in r.pods.values()) // MILLI
 
@@ -552,8 +552,8 @@ STRICT, BEST_EFFORT, BACKFILL = QueueingPolicy
 SMALL, NODES, GANGS = ("1x1",), ("1x8",), ("1x8", "2x8")
 MIXED = ("1x1", "1x2", "1x4", "1x8")
 LARGE = ("4x8", "8x8")
-# Policy, fair share, nodes by GPU model; by queue its weight, jobs and models; those of another
-# tenant.
+# Policy, fair share, nodes by GPU model; per queue its weight, jobs and models; and the same for
+# the queues of another tenant.
 DAYS = {
     "whole nodes beside whole nodes of another tenant": (
         (BEST_EFFORT, False, {"A": 20}),
@@ -590,7 +590,8 @@ DAYS = {
 
 @pytest.mark.parametrize("name", DAYS)
 def test_saturated_queues_hold_their_weights_over_a_day(name):
-    """Within 5 % of their shares of what the tenant holds, where no job is most of a day's part."""
+    """Each queue is within 5 % of its share of what the tenant holds, if no single job is most of a
+    queue's daily share."""
     (queueing, fair, nodes), queues, others = DAYS[name]
     policy = Policy(queueing, fair_share=fair)
     off, _ = _off(policy, nodes, queues, others, seed=7, hours=lambda rng: rng.uniform(0.5, 1.5))
@@ -599,8 +600,8 @@ def test_saturated_queues_hold_their_weights_over_a_day(name):
 
 @pytest.mark.parametrize("seed", seeds(60, usual=2))
 def test_so_they_do_whatever_they_run(seed):
-    """Whatever policy, weights, jobs, GPU models and tenants beside: within 5 %, or the GPU-hours
-    of one job, the largest that one of them ran, over the day: no order divides a job."""
+    """With any policy, weights, jobs, GPU models and other tenants, each queue is within 5 % of its
+    share or within the GPU-hours of the largest job that a queue ran: no order can split a job."""
     rng = random.Random(seed)
     policy = Policy(list(QueueingPolicy)[1 - seed % 3], fair_share=rng.random() < 0.5)
     nodes = dict.fromkeys("ABC"[: rng.choice((1, 1, 2, 3))], 10)
@@ -619,17 +620,18 @@ def test_so_they_do_whatever_they_run(seed):
 
 
 def _only(models, nodes):
-    """The models that there are."""
+    """Keep only the models that exist."""
     return "|".join(model for model in models.split("|") if model in nodes)
 
 
 def _off(
     policy, nodes, queues, others, *, seed, declared=False, hours=lambda rng: rng.expovariate(1)
 ):
-    """By how much what queues of a tenant hold over a day differs from their weights, as (share of
-    their part, GPUs); and the largest of their jobs, as GPUs all day. All always have jobs waiting
-    for more than all GPUs, `others` of another tenant as well; half a day passes before. `nodes`:
-    of 8 GPUs, by model; `queues`: (weight, sizes of jobs, models); `hours`: how long a job runs."""
+    """Return how far a tenant's queues are from their weights over a day, as {queue: (relative to
+    its share, GPUs)}, and the largest of their jobs, as GPUs all day. All queues, and `others` of
+    another tenant, always have more waiting than all GPUs; the first half day is not counted.
+    `nodes`: of 8 GPUs, by model; `queues`: (weight, sizes of jobs, models); `hours`: how long a job
+    runs."""
     rng, state, hour = random.Random(seed), SchedulerState(policy=policy), 3600.0
     begin, end = 12 * hour, 36 * hour
     facts = [
@@ -677,8 +679,8 @@ def _off(
 
 
 def test_a_queue_that_waited_for_room_is_owed_no_more_than_some_parts():
-    """However long it could not start, it shuts nobody out for longer than that; and nothing is
-    owed to who has no jobs that wait."""
+    """However long a queue could not start, it shuts others out for no longer than that; and a
+    queue without waiting jobs is owed nothing."""
     queues = Queues()
     queues.replace(d.QueuesChanged((QueueSpec("a"), QueueSpec("a", "x"))))
     runs = job("runs", "a", "1x10 H100")
@@ -694,7 +696,8 @@ def test_a_queue_that_waited_for_room_is_owed_no_more_than_some_parts():
 
 
 def test_what_one_large_job_had_too_much_is_repaid_to_its_end():
-    """However many parts of its queue it was; also after the queue has started nothing for long."""
+    """The debt is repaid in full, whatever multiple of the queue's share the job was, and even if
+    the queue has started nothing for long."""
     queues = Queues()
     queues.replace(d.QueuesChanged((QueueSpec("a"), QueueSpec("a", "x", weight=9.0))))
     both = {("a", "default"): 1, ("a", "x"): 1}
@@ -716,7 +719,7 @@ def test_what_one_large_job_had_too_much_is_repaid_to_its_end():
 
 
 def test_nobody_owes_what_nobody_is_owed():
-    """Whose creditor has no jobs any more stands beside others like who owes nothing."""
+    """A queue whose creditor has no jobs left counts as one that owes nothing."""
     queues = Queues()
     queues.replace(d.QueuesChanged((QueueSpec("a"), QueueSpec("a", "x"), QueueSpec("a", "y"))))
     queues.pass_time(0.0, {})
@@ -729,5 +732,5 @@ def test_nobody_owes_what_nobody_is_owed():
 
 
 def owed(queues):
-    """GPUs by queue of the only tenant."""
+    """Return the GPUs owed, by queue of the only tenant."""
     return {queue: gpus for _, queue, gpus in queues.debts()}

@@ -1,4 +1,4 @@
-"""The quota book: it balances after any sequence of changes, and says no for the right reason."""
+"""The quota book balances after any sequence of changes, and refuses for the right reason."""
 
 from collections import Counter
 from typing import Any
@@ -26,7 +26,7 @@ TREE = (
 
 
 def quotas_of(names: str) -> st.SearchStrategy[tuple[QuotaSpec, ...]]:
-    """Quotas of all but at most one of the tenants, small enough that each limit is met."""
+    """Quotas of all tenants but at most one, small enough that each limit is reached."""
     limit = st.none() | st.integers(0, 4)
     rows = st.tuples(
         *(
@@ -50,12 +50,12 @@ def edits(names: str) -> st.SearchStrategy[list[Any]]:
     ask = st.tuples(st.just("ask"), st.sampled_from(names), st.integers(1, 8))
     end = st.tuples(st.just("end"), st.integers(0, 30), st.just(0))
     quotas = st.tuples(st.just("quotas"), quotas_of(names), st.just(0))
-    # Of seven steps four ask: most end in a refusal.
+    # Four of seven steps request quota, because most requests are refused.
     return st.lists(st.one_of(ask, ask, ask, ask, end, end, quotas), min_size=5, max_size=30)
 
 
 def check_balance(book: QuotaBook, model: str = MODEL) -> None:
-    """Own + borrowed = used, sums are what they sum up, lent never exceeds what may be lent."""
+    """Own + borrowed = used; totals match their parts; lent never exceeds what is lendable."""
     lent: dict[str, int] = {}
     for loan in ledger(book, model):
         assert loan.milli > 0
@@ -119,7 +119,7 @@ def test_flat_book_agrees_with_the_rules_written_out() -> None:
             check_balance(book)
 
     agrees()
-    # Otherwise a rule that is not met could be left out.
+    # Otherwise the test would not notice a missing rule.
     assert min(answers[str(why)] for why in (None, *REFUSALS)) >= examples(150) // 10, answers
 
 
@@ -129,8 +129,8 @@ REFUSALS = (Reason.WAITING_FOR_QUOTA, Reason.BORROW_LIMIT_REACHED)
 def why_not_by_rules(
     rows: dict[str, QuotaSpec], used: dict[str, int], tenant: str, asked: int
 ) -> Reason | None:
-    """engine.md, Quota, for tenants without a tree, as directly as it is written there; None where
-    it is allowed."""
+    """The rules of engine.md, Quota, for tenants without a tree, as literally as possible. Return
+    None if the request is allowed."""
     if tenant not in rows:
         return Reason.WAITING_FOR_QUOTA
     row, after = rows[tenant], used.get(tenant, 0) + asked
@@ -196,7 +196,8 @@ def test_the_ceiling_is_what_a_tenant_gets_while_nobody_else_uses_anything(
 def test_what_is_kept_for_a_borrower_is_left_to_it_and_nothing_else(
     quotas: Any, steps: Any, first: str, wants: int
 ) -> None:
-    """Others use what they are guaranteed; what they borrow does not lessen what it waits for."""
+    """Others still use their own guarantees; what they borrow does not reduce what the borrower
+    waits for."""
     book = QuotaBook()
     book.replace(TREE, quotas)
     if not book.chain(first, MODEL):
@@ -212,7 +213,7 @@ def test_what_is_kept_for_a_borrower_is_left_to_it_and_nothing_else(
         kept = book.awaited(first, {MODEL: wants}, no)
         refused = book.refusal(tenant, MODEL, amount) is not None
         if book.refusal(tenant, MODEL, amount, kept) is not None:
-            by_right = not book.would_borrow(tenant, MODEL, amount)  # it may take it back
+            by_right = not book.would_borrow(tenant, MODEL, amount)  # it may reclaim it
             assert refused or by_right or book.wants(tenant, {MODEL: amount}, kept)
             continue
         assert not refused
@@ -229,8 +230,8 @@ def test_what_is_kept_for_a_borrower_is_left_to_it_and_nothing_else(
 def test_an_answer_stands_until_enough_has_changed(
     quotas: Any, before: Any, after: Any, tenant: str, asked: int, non_preemptible: bool
 ) -> None:
-    """Nothing less than what was refused, given back, ends a refusal; nothing less than the slack,
-    booked, begins one."""
+    """A refusal ends only once at least the refused amount is given back; one begins only once at
+    least the slack is booked."""
     book = QuotaBook()
     book.replace(TREE, quotas)
     if not book.chain(tenant, MODEL):
@@ -253,8 +254,8 @@ def test_an_answer_stands_until_enough_has_changed(
 
 
 def play(book: QuotaBook, steps: Any, jobs: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Book and give back as the steps say, where quota allows; returns the jobs that hold some.
-    Those of an even amount cannot be preempted."""
+    """Book and give back as the steps say, where quota allows. Return the jobs that hold quota;
+    those with an even amount are non-preemptible."""
     jobs = list(jobs)
     for what, arg, amount in steps:
         if what == "end" and jobs:
@@ -274,8 +275,9 @@ def play(book: QuotaBook, steps: Any, jobs: list[tuple[str, int]]) -> list[tuple
 def test_fixed_jobs_hold_what_is_guaranteed_wherever_lenders_reclaim(
     quotas: Any, steps: Any, rng: Any
 ) -> None:
-    """Beside what holds for all jobs, and nothing else: at no level more than the guarantee. A job
-    that turns fixed while it runs may be beyond it; then no other is added."""
+    """In addition to the rules for all jobs, and to nothing else, fixed jobs hold no more than the
+    guarantee at any level. A job that turns fixed while it runs may exceed it; then no further one
+    starts."""
     book = QuotaBook()
     book.replace(TREE, quotas)
     book.reclaim(True)
@@ -311,7 +313,7 @@ def test_fixed_jobs_hold_what_is_guaranteed_wherever_lenders_reclaim(
 
 
 def over_of(what: Account | Cohort) -> int:
-    """What has been borrowed of it."""
+    """Return what is borrowed from it."""
     return what.over if isinstance(what, Account) else what.borrowed
 
 

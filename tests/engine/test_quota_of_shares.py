@@ -1,5 +1,5 @@
-"""Quota counts shares of a GPU by memory as the fractions that they are: three thirds are a GPU,
-whatever comes and goes, on GPUs of unlike memory by the one taken, for every tenant above."""
+"""Quota counts GPU shares by memory as exact fractions, for every tenant above: three thirds are
+one GPU, whatever comes and goes, and on unlike GPUs the memory of the one taken counts."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -42,7 +42,7 @@ def exactly(pod_set, memory):
 
 
 def held_of(state, memory_of):
-    """By tenant what it and those below it hold, in exact GPU-milli."""
+    """Return what each tenant and its subtree hold, in exact GPU-milli."""
     held = {tenant.id: Fraction(0) for tenant in TREE}
     for record in state.running.values():
         sets = record.job.pod_sets
@@ -71,8 +71,8 @@ STEPS = st.lists(
     STEPS,
 )
 def test_an_account_has_used_the_thousandths_in_the_exact_sum(memories, sizes, steps):
-    """Isolated: what is within the guarantees by fractions starts, what is beyond them waits. A
-    number ends the job that came so many before."""
+    """Isolated tenants: jobs within the exact guarantees start, others wait. A number ends the job
+    that arrived that many steps before."""
     memory_of = {f"n{at}": memory for at, memory in enumerate(memories)}
     nodes = [gpus(name, memory, 30) for name, memory in memory_of.items()]
     guaranteed = {tenant.id: size for tenant, size in zip(TREE, sizes, strict=True)}
@@ -96,7 +96,8 @@ def test_an_account_has_used_the_thousandths_in_the_exact_sum(memories, sizes, s
             if fitting:
                 more = count * exactly(ask, min(fitting))
                 line = set(state.book.lineage(tenant))
-                # "a" has an own account beside its child: what the child leaves of the guarantee.
+                # "a" has an account of its own beside its child's: what the child leaves of the
+                # guarantee.
                 own = guaranteed["a"] - guaranteed["c"]
                 within = all(before[t] + more <= guaranteed[t] for t in line)
                 if tenant == "a":
@@ -150,7 +151,7 @@ def test_pods_on_gpus_of_their_own_add_up_too(memory, asked, pods, used, separat
     st.integers(1, 3),
 )
 def test_who_preempts_frees_what_it_needs_and_no_more(memories, low, ask, count):
-    """Exactly, on the device."""
+    """Exactly what it needs is freed, on the device."""
     memory_of = {f"n{at}": memory for at, memory in enumerate(memories)}
     nodes = [gpus(name, memory, 2) for name, memory in memory_of.items()]
     policy = Policy(preemption=(PreemptionKind.PRIORITY,))
@@ -184,8 +185,8 @@ def test_who_preempts_frees_what_it_needs_and_no_more(memories, low, ask, count)
     st.sampled_from(("binpack", "e-binpack", "spread", "e-spread")),
 )
 def test_a_gang_of_shares_starts_iff_the_devices_hold_it_exactly(memories, steps, strategy):
-    """Whatever the sums over a pool of unlike GPUs say. A number ends the job that came so many
-    before."""
+    """This holds whatever the totals of a pool of unlike GPUs say. A number ends the job that
+    arrived that many steps before."""
     memory_of = {f"n{at}": memory for at, memory in enumerate(memories)}
     quotas = (QuotaSpec("root", "A", 99 * MILLI), QuotaSpec("b", "A", 99 * MILLI))
     state = opened(quotas, *(gpus(name, memory, 2) for name, memory in memory_of.items()))

@@ -1,4 +1,5 @@
-"""What no plan could change is known without one, and as soon as one could, it is made."""
+"""What no plan could change is known without making one; as soon as a plan could help, it is
+made."""
 
 import math
 import random
@@ -68,7 +69,7 @@ def runs(name: str, place: PodPlacement, *words: str, at: float = 0.0) -> d.JobR
 
 
 def holds(*words: str) -> list[d.Delta]:
-    """On each of four nodes one GPU is held by a job that stays, and three by one that may go."""
+    """On each of four nodes a job that must stay holds one GPU, and preemptible jobs hold three."""
     facts: list[d.Delta] = []
     for n in range(4):
         facts.append(runs(f"stays-{n}", on(n, 0), "fixed", *words))
@@ -76,7 +77,7 @@ def holds(*words: str) -> list[d.Delta]:
     return facts
 
 
-# Who runs, who waits with p5 in vain, what ends that, and who then makes room.
+# Running jobs, a waiting job of p5 that cannot preempt, what changes that, and who then makes room.
 OBSTACLES = {
     "a GPU of each node": (holds(), "1x4 H100", (), [d.JobEnded("stays-2")], {"goes-2"}),
     "the CPU of a node": (
@@ -126,7 +127,7 @@ def test_no_plan_is_made_that_cannot_succeed(what: str, plans: Plans) -> None:
     run_cycle(state, facts, NOW)
     waits = job("waits", "b", asks, "p5", *words, at=NOW)
     assert not run_cycle(state, [d.JobSubmitted(waits)], NOW).preempted
-    # One that may go ends, and another begins in its place: neither changes anything.
+    # One preemptible job ends and another starts in its place: neither changes anything.
     ends = next(it for it in facts if isinstance(it, d.JobRestored) and it.job.preemptible)
     for at in (NOW + 100, NOW + 200):
         run_cycle(state, [d.JobEnded(ends.job.id)], at)
@@ -180,8 +181,8 @@ SHAPES = ("1x4", "2x4", "3x2", "4x1", "2x3", "6x1", "1x0.5", "3x0.5", "3x0.3", "
 
 
 def crowd(rng: random.Random) -> list[d.Delta]:
-    """Full and nearly full nodes of 32 cores and 64,000 MiB: by whole GPUs, and by shares. Tenants
-    that have too little quota for them."""
+    """Full and nearly full nodes of 32 cores and 64,000 MiB, used by whole GPUs and by shares. The
+    tenants have too little quota for some jobs."""
     modes = list(Sharing)
     quotas = tuple(
         QuotaSpec(t, "H100", rng.choice((6_000, 12_000, 24_000)), rng.choice(modes)) for t in "ab"
@@ -215,7 +216,7 @@ def crowd(rng: random.Random) -> list[d.Delta]:
 
 
 def crowded(seed: int) -> tuple[SchedulerState, JobRequest]:
-    """A cluster, and a job that comes with a higher priority than all that run."""
+    """Return a cluster, and a new job whose priority is above that of all running jobs."""
     rng = random.Random(seed)
     state = cluster(6, cpu_milli=32_000, memory_mib=64_000, max_pods=rng.choice((3, 5, 110)))
     run_cycle(state, crowd(rng), NOW)
@@ -231,7 +232,7 @@ def test_what_is_said_to_be_in_vain_is_never_planned_with_success(
     may_succeed_at = preempt.may_succeed_at
 
     def asked(state, claim, candidate, now):
-        """Whatever is said, a plan is tried."""
+        """Record the answer, but let every plan be tried."""
         said.append(may_succeed_at(state, claim, candidate, now))
         return now
 
@@ -288,7 +289,7 @@ def test_a_gang_makes_room_where_there_is_cpu_beside_those_who_stay(
 ) -> None:
     monkeypatch.setattr(planning, "TRY_ALL_UNITS", 0)
     state = cluster()
-    # By count of GPUs, n0 and n1 are the cheapest.
+    # By GPU count alone, n0 and n1 would be cheapest.
     facts = [runs(f"goes-{n}", on(n, 0, 1, 2), at=NOW - 800 + 100 * (n < 2)) for n in range(4)]
     facts += [runs(f"stays-{n}", on(n, 3), "fixed", "cpu_milli=100000") for n in range(2)]
     waits = job("waits", "b", "2x3 H100", "p5", "cpu_milli=50000", at=NOW)

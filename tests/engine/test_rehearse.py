@@ -23,7 +23,7 @@ from tests.engine.scenario import ASKS, job, node
 
 
 def digest(state: SchedulerState) -> object:
-    """All that later decisions come from."""
+    """Return everything that later decisions depend on."""
     cluster, book = state.cluster, state.book
     columns = ("facts", "usable", "free_mask", "free", "partial", "cpu", "memory", "pods")
     return repr((
@@ -106,7 +106,7 @@ def busy_cluster(rng: random.Random, seed: int, seen: dict[str, int]) -> None:
 
 
 def instead_of(state, asked: d.JobSubmitted, said: Rehearsal, now: float) -> tuple[Instead, ...]:
-    """What would start instead, each request tried by a cycle on a copy of its own."""
+    """Return what would start instead, trying each request in a cycle on a fresh copy."""
     wanted, state = asked.job, copied(state)
     run_cycle(state, [asked], now)
     if said.places or said.preempted or state.jobs[wanted.id].eq_class is None:
@@ -136,7 +136,7 @@ def instead_of(state, asked: d.JobSubmitted, said: Rehearsal, now: float) -> tup
 
 
 def compare(said: Rehearsal, world: Cycles, asked: d.JobSubmitted) -> None:
-    """Run the cycle that was rehearsed, at its instant, and see that it was as said."""
+    """Run the rehearsed cycle at its instant and check that it did what the rehearsal said."""
     name, now = asked.job.id, world.now
     seen = {}
     original = world._asking_everybody_decides_the_same
@@ -162,7 +162,7 @@ def compare(said: Rehearsal, world: Cycles, asked: d.JobSubmitted) -> None:
 
 
 def test_of_rising_requests_those_start_that_would_start_alone(monkeypatch) -> None:
-    """Each is rehearsed by itself on a copy, and the answers are the same."""
+    """Rehearse each request alone on a copy: the answers are the same."""
     monkeypatch.setattr(preempt, "PLANS_PER_CYCLE", 1 << 30)
     seen = {"none": 0, "some": 0, "all": 0}
     for seed in range(4):
@@ -197,14 +197,14 @@ def compare_rise(state: SchedulerState, tenant: str, now: float) -> str:
     assert told.started == started
     assert told.places == (alone[started - 1].places if started else None)
     assert told.verdict == (None if started == len(fits) else alone[started].verdict)
-    # Nothing of what was tried is left.
+    # The trials leave nothing behind.
     assert rise(settled, rising, now) == told
     return "none" if not started else "all" if started == len(fits) else "some"
 
 
 def fleet(*running: tuple[str, str], policy: Policy | None = None, **quota: int) -> SchedulerState:
-    """Two nodes of 8 H100 and one of 8 A100 in two leaves; tenants a (by default 16 H100 and 8
-    A100) and b, on which these jobs (name, what they ask) of b run."""
+    """Two nodes of 8 H100 and one of 8 A100, in two leaves; tenants a (by default 16 H100 and 8
+    A100) and b, which runs these jobs (name, request)."""
     state = SchedulerState(policy=policy or Policy())
     leaf = ("leaf-0", "leaf-1", "leaf-1")
     models = ("H100", "H100", "A100")
@@ -222,7 +222,7 @@ def fleet(*running: tuple[str, str], policy: Policy | None = None, **quota: int)
 
 
 def rehearse(state: SchedulerState, asked: d.JobSubmitted, now: float) -> Rehearsal:
-    """Of a state that goes on."""
+    """Rehearse on a copy of a state that goes on."""
     return submitted(copied(state), asked, now)
 
 
@@ -255,13 +255,13 @@ def test_who_cannot_start_hears_what_would() -> None:
     assert said.places is None
     assert said.verdict is not None
     assert said.verdict.reason is Reason.INSUFFICIENT_GPUS
-    [fewer] = said.instead  # 16 A100 there are not
+    [fewer] = said.instead  # there are no 16 A100
     assert (fewer.gpu_model, fewer.pods, fewer.places) == ("", 1, Places(1, 1, 1))
     [elastic] = ask(state, "4x4 H100", "min=3").instead
     assert (elastic.gpu_model, elastic.pods, elastic.places.pods) == ("", 2, 2)
     [model] = ask(fleet(("x", "2x8 H100")), "1x8 H100").instead
     assert (model.gpu_model, model.pods, model.places) == ("A100", 0, Places(1, 1, 1))
-    assert ask(fleet(("x", "2x8 H100"), A100=0), "1x8 H100").instead  # borrowed
+    assert ask(fleet(("x", "2x8 H100"), A100=0), "1x8 H100").instead  # a borrows
     assert not ask(fleet(("x", "2x8 H100"), ("y", "1x8 A100")), "1x8 H100").instead
     assert not ask(state, "2x8 H100", "pods").instead  # its pods start one by one
 
@@ -297,11 +297,11 @@ def test_a_start_is_foreseen_by_what_running_jobs_declare() -> None:
     assert said.room_at is None
     assert said.reservation is not None
     assert (said.reservation.start_at, said.reservation.nodes) == (100.0, ("n0",))
-    assert ask(fleet(("x", "2x8 H100")), "1x8 H100").room_at is None  # nobody declares anything
+    assert ask(fleet(("x", "2x8 H100")), "1x8 H100").room_at is None  # no job declares its run time
 
 
 def test_what_happens_to_the_nodes_of_a_copy_happens_to_it_alone() -> None:
-    """Runs ahead drain nodes: one after the other would have lost them for all."""
+    """Runs ahead drain nodes on copies; a shared fleet would lose them one after the other."""
     state = fleet(("runs", "1x8 H100"), ("wide", "3x8 H100"))
     before = [ask(state, asks) for asks in ("2x8 H100", "1x8 A100", "3x8 H100")]
     for name in ("n0", "n1", "n2"):

@@ -1,4 +1,4 @@
-"""Jobs that get another count of pods (deltas.JobChanged), as tables (scenario.py)."""
+"""Jobs whose number of pods changes (deltas.JobChanged), as tables (scenario.py)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Run-time limits: warned of before, told of when they have passed."""
+"""Run-time limits: a warning before, a notice once they have passed."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def test_a_run_time_limit_holds_in_a_state_that_begins_anew_and_when_it_is_chang
     assert world.cycle(120.0).run_limits == ()
     assert world.cycle(210.0).run_limits == (RunLimit("one", 220.0, False),)
     assert world.cycle(220.0).run_limits == (RunLimit("one", 220.0, True),)
-    # Who was warned before is not warned again.
+    # A job that was warned is not warned again.
     world.pending.append(d.JobRestored(replace(one, id="two"), (place,), 125.0))
     assert world.cycle(221.0).run_limits == ()
     assert world.cycle(225.0).run_limits == (RunLimit("two", 225.0, True),)

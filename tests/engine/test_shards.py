@@ -1,4 +1,5 @@
-"""Shards: every node in exactly one scope, and no device given twice while nodes change hands."""
+"""Shards: every node is in exactly one scope, and no device is given twice while nodes change
+hands."""
 
 from random import Random
 
@@ -98,7 +99,7 @@ def test_only_a_shard_that_could_hold_all_of_it_gets_a_job():
     assert routed(job_of("j", pods(5, 8), gang=False), shards) == WIDE
     assert routed(job_of("j", pods(4, 8, required_level="leaf")), shards) == WIDE
     assert routed(job_of("j", pods(1, 8, gpu_models=("L40",))), shards) == WIDE
-    # Nothing can hold what no shard understands: it stays where it is told so.
+    # Nothing can hold what no shard understands: the job stays and is told so.
     assert routed(job_of("j", pods(1, 8, required_level="continent")), shards) == "big"
 
 
@@ -116,7 +117,7 @@ def test_a_shard_without_its_full_nodes_holds_less():
     assert able(two, "m0", "n0", "n1") == ["big"]
     assert able(two, "n0", "n1", "n2") == ["small"]
     assert able(two, "m0", "n0", "n1", "n2") == []
-    # What no shard understands, none holds; and the shards are as they were.
+    # No shard holds what none understands; the shards are unchanged.
     assert able(job_of("j", pods(1, 8, required_level="continent"))) == []
     assert able(two) == ["big", "small"]
 
@@ -138,7 +139,7 @@ def test_a_shard_without_its_full_nodes_holds_less():
     ],
 )
 def test_a_job_without_gpus_goes_where_it_may_be(sets, asked, never, freely, gang):
-    """Four and two nodes with GPUs and 25,000 and 32,000 milli-CPU each, and one without."""
+    """Four and two GPU nodes with 25,000 and 32,000 milli-CPU each, and one node without GPUs."""
     shards = {
         "small": cluster_of(*nodes(2, cpu_milli=32_000).values()),
         "big": cluster_of(*nodes(4, cpu_milli=25_000).values()),
@@ -177,7 +178,7 @@ def test_a_job_without_gpus_goes_where_most_cpu_is_on_nodes_without_gpus():
     assert [is_overfull(shards["south"], n * demand_of(prep)) for n in (4, 5)] == [False, True]
     assert not is_overfull(shards["north"], [(("H800",), 8_000), *demand_of(prep)])
     assert routed(job_of("j", pods(3, 0, cpu_milli=8_000)), shards) == WIDE
-    # Its CPU is none of what jobs with GPUs compete for.
+    # Jobs with GPUs do not compete for its CPU.
     small = job_of("j", pods(1, 8, gpu_models=("H800",)))
     assert room(small, shards["north"], demand_of(prep)) == 8_000
 
@@ -209,7 +210,7 @@ def test_what_would_start_on_idle_nodes():
     assert {p.node for p in result.started[0].placements} == {"n0", "n2", "n3"}
     result = WideOutlook().what_if(known, nodes(4), {"n1", "n2"}, 0.0)
     assert result.started == ()
-    # Told of the whole cluster, not of what was lent so far.
+    # The verdict is about the whole cluster, not the nodes lent so far.
     assert result.waiting[0].verdict.reason is Reason.INSUFFICIENT_GPUS
 
 

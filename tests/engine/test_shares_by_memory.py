@@ -1,5 +1,5 @@
-"""Shares of a GPU by its memory are exact: as many pods as the MiB of a device hold, no fewer and
-no more, beside shares by thousandths, on GPUs of unlike memory, in any order."""
+"""GPU shares by memory are exact: a device holds exactly as many pods as its MiB allow, beside
+shares in thousandths, on GPUs of unlike memory, in any order."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -104,11 +104,11 @@ def test_what_is_left_of_a_device_is_never_overfilled(strategy):
     assert put(state, "c", share(8_200), strategy) is None
     assert put(state, "d", share(milli=334), strategy) is None
     assert put(state, "e", share(milli=333), strategy)
-    assert put(state, "f", share(24), strategy) is None  # a share is 1/1000 at least
+    assert put(state, "f", share(24), strategy) is None  # a share is at least 1/1000
 
 
 def test_pod_sets_of_unlike_shares_fill_unlike_devices_together():
-    """8,192 + 16,384 of 24,576 and 15,356 + 30,712 of 46,068, by brute force the only way."""
+    """8,192 + 16,384 of 24,576 and 15,356 + 30,712 of 46,068: the only solution, by brute force."""
     state = cluster_of(gpus("n0", 24_576), gpus("n1", 46_068))
     sets = (
         PodSetSpec("a", 1, 1, ("A",), gpu_memory_mib=30_712),
@@ -125,14 +125,14 @@ def test_pod_sets_of_unlike_shares_fill_unlike_devices_together():
 @pytest.mark.parametrize("level", ["leaf", "spine", "hyper-node"])
 @pytest.mark.parametrize("of_job", [True, False])
 def test_a_group_is_as_large_as_what_all_its_gpus_hold_together(strategy, level, of_job):
-    """GPUs of one model with unlike memory, none of which hold the gang without the others."""
+    """GPUs of one model with unlike memory; the gang needs all of them."""
     sizes = {"n0": 24_576, "n1": 40_000, "n2": 46_068, "n3": 80_000}
     nodes = [
         replace(gpus(name, memory, 2), topology=("l0", "s0", ""), hyper_node="h0")
         for name, memory in sizes.items()
     ]
     far = replace(gpus("far", 80_000, 2), topology=("l1", "s1", ""), hyper_node="h1")
-    fit = 2 * sum(memory // 20_000 for memory in sizes.values())  # of which n3 holds 8
+    fit = 2 * sum(memory // 20_000 for memory in sizes.values())  # n3 holds 8 of these
     for pods, fits in ((fit, True), (fit + 1, False), (9, True)):
         wish = {"required_level": level}
         asked = share(20_000, count=pods, **({} if of_job else wish))
@@ -161,7 +161,7 @@ MEMORIES = (24_576, 46_068, 8_192)
     st.sampled_from(sorted(STRATEGIES)),
 )
 def test_a_pod_is_placed_iff_a_device_holds_it_exactly(memories, steps, strategy):
-    """A number ends the pod that came so many before."""
+    """A number ends the pod that arrived that many steps before."""
     nodes = {f"n{at}": memory for at, memory in enumerate(memories)}
     state = cluster_of(*(gpus(name, memory, 2) for name, memory in nodes.items()))
     held = {}
@@ -232,7 +232,7 @@ def test_the_quota_of_a_gpu_lets_as_many_start(memory, asked, fit, separate):
 
 @pytest.mark.parametrize("asked", [share(), share(24_576), share(16_384), share(milli=666)])
 def test_who_holds_shares_by_memory_makes_way(asked):
-    """The GPU is held by three; all they hold together is all of it."""
+    """Three jobs hold the GPU; together they hold all of it."""
     preemption = (PreemptionKind.PRIORITY,)
     state = cycles(10 * MILLI, gpus("n0", 24_576), preemption=preemption)
     low = [JobRequest(f"j{at}", "a", float(at), (share(8_192),)) for at in range(3)]
@@ -245,7 +245,7 @@ def test_who_holds_shares_by_memory_makes_way(asked):
 
 @pytest.mark.parametrize("memory", [8_192, 8_200])
 def test_who_lacks_a_few_mib_is_told_that_gpus_lack(memory):
-    """Two thirds are held; a third is left."""
+    """Two thirds are held; a third is free."""
     state = cycles(10 * MILLI, gpus("n0", 24_576))
     held = [JobRequest(f"j{at}", "a", float(at), (share(8_192),)) for at in range(2)]
     held.append(JobRequest("fill", "a", 3.0, (share(memory),)))
@@ -269,7 +269,7 @@ def test_places_are_kept_only_for_who_still_fits():
 
 @pytest.mark.parametrize("strategy", ["binpack", "e-binpack", "spread", "e-spread"])
 def test_a_partly_used_device_is_looked_for_where_it_fits_exactly(strategy):
-    """8,192 MiB are left of the used device of n0, 8,276 MiB of that of n1."""
+    """The used device of n0 has 8,192 MiB left, that of n1 8,276 MiB."""
     state = cluster_of(gpus("n0", 24_576, 2), gpus("n1", 24_576, 2))
     job = JobRequest("held", "t", 0.0, (share(16_384), share(16_300)))
     state.book(job, PodPlacement(0, 0, "n0", (0,), 666))

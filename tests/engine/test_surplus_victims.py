@@ -1,5 +1,5 @@
-"""A victim that was made smaller: pods beyond its count are lost with the others, and come back
-nowhere. What it gets back is looked at before others are taken for it."""
+"""A victim that was made smaller: pods beyond its count are lost with the others and are not placed
+again. What it can regain is considered before other jobs lose pods for it."""
 
 import pytest
 
@@ -12,8 +12,8 @@ KINDS = ((PreemptionKind.PRIORITY,), (PreemptionKind.PRIORITY, PreemptionKind.RE
 
 
 def smaller(pods: int, count: int, ended: int, kinds: tuple[PreemptionKind, ...]):
-    """A cluster full of a service of `pods`, of which the first `ended` are over before it is made
-    smaller, and of a job of less priority that it could take a place from."""
+    """Return a cluster filled by a service of `pods`, whose first `ended` pods end before it is
+    made smaller, and by a job of lower priority from which it could take a place."""
     state = SchedulerState()
     run_cycle(
         state,
@@ -46,7 +46,7 @@ def test_what_is_beyond_its_count_is_no_place_to_come_back_to(pods, ended, fewer
     state = smaller(pods, pods - fewer, ended, kinds)
     held = len(state.jobs["service"].pods)
     urgent = job("urgent", "b", f"1x{pods} H100", "p9", at=30.0)
-    other = d.NodeChanged(node("n1", pods - 1))  # room to come back to, and none for `urgent`
+    other = d.NodeChanged(node("n1", pods - 1))  # room for its return, too little for `urgent`
     result = run_cycle(state, [other, d.JobSubmitted(urgent, 0.0, False)], 30.0)
     assert held == pods - ended
     assert {victim.job_id for victim in result.preempted} == {"service"}

@@ -1,4 +1,4 @@
-"""Which taint a toleration covers, as Kubernetes writes it down."""
+"""Which taints a toleration covers, as Kubernetes defines it."""
 
 from itertools import product
 
@@ -16,7 +16,7 @@ def covered(toleration: Toleration) -> set[Taint]:
 
 
 def of(*, key: str = "", value: str | None = None, effect: str = "") -> set[Taint]:
-    """The taints of this key, value and effect; none given = any."""
+    """Return the taints with this key, value and effect; an omitted one matches any."""
     return {
         taint
         for taint in TAINTS
@@ -32,7 +32,7 @@ def test_a_toleration_covers_exactly_the_taints_that_it_names(effect: str) -> No
     for value in ("", "a"):
         one = Toleration("team", "Equal", value, effect)
         assert covered(one) == of(key="team", value=value, effect=effect)
-        # Kubernetes refuses it: without a key only Exists means anything.
+        # Kubernetes refuses this: without a key, only Exists makes sense.
         assert covered(Toleration("", "Equal", value, effect)) == set()
 
 

@@ -1,4 +1,4 @@
-"""A waiting job is told why it waits, and told again only when that changed."""
+"""A waiting job is told why it waits, and told again only when the reason changes."""
 
 import dataclasses
 

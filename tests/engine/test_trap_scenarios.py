@@ -1,10 +1,10 @@
-"""Traps that queues of GPU jobs are known to fall into, as tables (see scenario.py)."""
+"""Known traps of GPU job queues, as tables (see scenario.py)."""
 
 import pytest
 
 from tests.engine.scenario import play
 
-# Table 1 of the paper on one history: r holds half, the head needs all, small ones come behind.
+# Table 1 of the paper on one history: r holds half, the head needs all, small jobs follow it.
 POLICIES = {
     "strict FIFO: all behind the head wait, what is free stays idle": """
         nodes  H100: 8 8

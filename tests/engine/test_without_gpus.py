@@ -24,7 +24,7 @@ from scheduling.engine.types import (
 from scheduling.engine.verdict import Reason
 from tests.engine.scenario import job, node, play
 
-# Nodes without GPUs come last, those with GPUs have CPU to spare.
+# Nodes without GPUs come last; those with GPUs have CPU to spare.
 SCENARIOS = {
     "it goes where no GPU is, and asks for no quota": """
         nodes  H100: 8 8 | : 0 0
@@ -301,7 +301,7 @@ WRONG = {
 @pytest.mark.parametrize("models", [(), ("H100",), (NO_GPUS,)])
 @pytest.mark.parametrize("gang", [True, False])
 def test_no_pod_without_gpus_waits_for_nics(models, gang):
-    """Also beside pods with GPUs: whichever nodes have NICs, it would get none there."""
+    """This holds beside pods with GPUs too: whichever nodes have NICs, it would get none there."""
     world = small_cluster()
     world.pending.append(d.NodeChanged(replace(node("n0", 8), nics=(Nic(0), Nic(1)))))
     sets = (PodSetSpec("gpu", 1, 1), PodSetSpec("cpu", 1, 0, models, cpu_milli=1, nics=1))

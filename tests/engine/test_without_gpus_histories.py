@@ -1,5 +1,5 @@
-"""Random histories: jobs with GPUs and jobs without are decided about as if the others were not;
-where jobs without GPUs may be anywhere, each of them starts in the end."""
+"""Random histories: Kant decides about jobs with GPUs and jobs without as if the others did not
+exist. Where jobs without GPUs may run anywhere, each of them starts in the end."""
 
 import random
 from dataclasses import replace
@@ -25,7 +25,7 @@ from tests.engine.scenario import ASKS, job, node
 
 STEPS = 150
 KINDS = ((), (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM), tuple(PreemptionKind))
-# By day each order and each choice of kinds once.
+# By day, each order and each choice of kinds once.
 ORDERS = list(product(QueueingPolicy, KINDS))[:: 1 if NIGHTLY else len(KINDS) + 1]
 NODES = [
     *(node(f"g{i}", 8, "H100", topology=(f"l{i}", "", "")) for i in range(3)),
@@ -38,8 +38,8 @@ BARE = [
 
 
 class History:
-    """One scheduler that has all jobs, one that asks everybody anew, and for each sort of jobs one
-    that has no others."""
+    """One scheduler with all jobs, one that tries every job anew, and for each sort of job one with
+    no others."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class History:
             cpu_jobs_on_gpu_nodes=allowed,
         )
         fair = self.rng.random() < 0.5
-        if fair:  # by what tenants hold of GPUs their other jobs are ordered, too
+        if fair:  # GPU use of a tenant then orders its other jobs, too
             self.alone.pop("c", None)
         self.pending.append(d.PolicyChanged(replace(policy, fair_share=fair, fair_users=fair)))
         self.now = 0.0
@@ -108,7 +108,7 @@ class History:
             alone = run_cycle(state, mine, self.now)
             assert [s for s in result.started if s.job_id[0] == sort] == list(alone.started)
             assert [p for p in result.preempted if p.job_id[0] == sort] == list(alone.preempted)
-            # Who is late may end at any moment: when and where is worked out anew with each event.
+            # An overdue job may end at any moment, so each event recomputes when and where.
             assert reserved(self.all, sort) == reserved(state, sort)
             for name, record in state.jobs.items():
                 told, verdict = self.all.jobs[name].verdict, record.verdict
@@ -133,12 +133,12 @@ class History:
 
 
 def reserved(state: SchedulerState, sort: str) -> set[str]:
-    """The heads of a sort that have a reservation."""
+    """Return the heads of a sort that have a reservation."""
     return {name for name in state.reserving if name[0] == sort}
 
 
 def of(delta: d.Delta) -> str:
-    """The sort of job that it is about; "" where it is about none."""
+    """Return the sort of the job concerned; "" if there is none."""
     request = getattr(delta, "job", None)
     return (request.id if request is not None else getattr(delta, "job_id", ""))[:1]
 
@@ -161,7 +161,7 @@ def test_neither_sort_of_job_is_in_the_way_of_the_other(queueing, kinds, seed):
 @pytest.mark.parametrize("queueing", QueueingPolicy)
 def test_where_they_may_be_anywhere_each_starts_in_the_end(queueing, seed):
     world = History(seed, queueing, (), CpuJobs.FREELY)
-    # Little CPU beside the GPUs, so that many have to wait.
+    # Little CPU beside the GPUs, so that many jobs wait.
     world.pending += [d.NodeChanged(replace(each, cpu_milli=3_000)) for each in NODES]
     for _ in range(STEPS):
         world.act()
@@ -179,6 +179,6 @@ def test_where_they_may_be_anywhere_each_starts_in_the_end(queueing, seed):
 
 
 def waiting(world: History) -> list[JobRecord]:
-    """Jobs without GPUs that wait."""
+    """Return the waiting jobs without GPUs."""
     records = world.all.jobs.items()
     return [r for name, r in records if name[0] == "c" and name not in world.all.running]

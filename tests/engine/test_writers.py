@@ -1,4 +1,5 @@
-"""Each noun of the queue is written in one place: a reader of a field finds all that changes it."""
+"""Each queue object is written in one place, so that a reader of a field finds all code that
+changes it."""
 
 import ast
 from dataclasses import fields
@@ -14,7 +15,7 @@ CHANGES = frozenset({"add", "clear", "discard", "pop", "remove", "setdefault", "
 
 
 def written(tree: ast.AST) -> set[tuple[str, str]]:
-    """(variable, field) of all that is set, deleted or changed in place by a module."""
+    """Return (variable, field) of everything that a module sets, deletes or changes in place."""
     targets: list[ast.expr] = []
     for node in ast.walk(tree):
         match node:
