@@ -17,7 +17,7 @@ from scheduling.engine.reasons.after import ITS_REASON
 from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL
 from scheduling.models import Job
 from scheduling.queries import selectors
-from tenants.templatetags.ui import ago, expected, gpus, words
+from tenants.templatetags.ui import expected, gpus, when, words
 
 # Numbers in seconds since 1970.
 TIMES = frozenset({"not_before", "starts_at", "avoided_until", PROTECTED_UNTIL, PREEMPTS_FROM})
@@ -107,7 +107,7 @@ def shown(evidence: Mapping[str, Any], names: JobNames) -> list[tuple[str, str]]
 def _value(name: str, value: Any, names: JobNames) -> str:
     if name in TIMES:
         at = datetime.fromtimestamp(value, UTC)
-        return expected(at) if name == "starts_at" else ago(at)
+        return expected(at) if name == "starts_at" else when(at)
     text = words(value) if name == ITS_REASON else _plain(name, value)
     if JOB_ID.fullmatch(text):
         return names.link(text) or "a job you may not see"

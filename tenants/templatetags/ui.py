@@ -142,15 +142,28 @@ def _at(at: datetime, text: str) -> SafeString:
 
 
 @register.filter
-def ago(at: datetime | None) -> SafeString | str:
-    """Render how long ago, as a <time> element whose title is the exact instant in UTC."""
+def ago(at: datetime | None) -> SafeString:
+    """Render how long ago something happened, as a <time> element with the exact instant in UTC.
+
+    Clocks of machines differ a little: what happened in the future happened just now.
+    """
     if at is None:
-        return "never"
+        return SafeString("never")
     span = (timezone.now() - at).total_seconds()
-    text = "just now" if 0 <= span < 2 else f"{duration(span)} ago"
-    if span < 0:
-        text = f"in {duration(-span)}"
-    return _at(at, text)
+    return _at(at, "just now" if span < 2 else f"{duration(span)} ago")
+
+
+@register.filter
+def when(at: datetime) -> SafeString:
+    """Render an instant that may be past or to come, relative to now, as `ago` does."""
+    span = (at - timezone.now()).total_seconds()
+    return _at(at, f"in {duration(span)}") if span > 0 else ago(at)
+
+
+@register.filter
+def lasted(since: datetime) -> SafeString:
+    """Render for how long something has been so, as a <time> element like that of `ago`."""
+    return _at(since, duration(max(0.0, (timezone.now() - since).total_seconds())))
 
 
 @register.filter
@@ -158,7 +171,7 @@ def expected(at: datetime) -> SafeString | str:
     """Render when something is expected, as `ago` does; a time in the past is overdue."""
     late = (timezone.now() - at).total_seconds()
     if late < 1:
-        return ago(at)
+        return when(at)
     return _at(at, f"overdue by {duration(late)}")
 
 
