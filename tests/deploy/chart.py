@@ -1,6 +1,9 @@
-"""Renders deploy/chart by Helm's own engine. `python -m tests.deploy.chart` writes what the chart
-has of Kant's definitions, its alerts and dashboards, and what is made of the chart: the manifests
-of deploy/ for kustomize, and the rights of Kant on a further cluster."""
+"""Render deploy/chart with Helm's own engine.
+
+`python -m tests.deploy.chart` writes the chart's copies of Kant's definitions, alerts and
+dashboards, and the files made from the chart: the manifests of deploy/ for kustomize, and Kant's
+rights on a further cluster.
+"""
 
 import json
 import subprocess
@@ -18,7 +21,7 @@ from tests.requirements import missing
 
 CHART = DEPLOY / "chart"
 RIGHTS = ROOT / "scheduling" / "kube" / "rbac.yaml"
-# Kustomize gives the name and the tag of the image (`images` of kustomization.yaml).
+# Kustomize sets the name and tag of the image (`images` in kustomization.yaml).
 FOR_KUSTOMIZE = {"image": "kant", "monitoring": {"enabled": True}}
 HEADER = "# Made of deploy/chart by `make manifests`; change it there.\n"
 MADE_OF_CHART = f"""{HEADER}# Apply it to another cluster with
@@ -28,11 +31,11 @@ MADE_OF_CHART = f"""{HEADER}# Apply it to another cluster with
 
 
 class Refused(ValueError):
-    """What Helm says against a chart or its values."""
+    """Helm rejects a chart or its values; the message is Helm's."""
 
 
 def rendered(values: Mapping[str, Any]) -> dict[str, str]:
-    """{name of a template: its text} of all that say something."""
+    """Return {template name: rendered text} of all templates that render to something."""
     ran = subprocess.run(
         [str(helm(build=False)), str(CHART)],
         input=json.dumps(values),
@@ -47,7 +50,7 @@ def rendered(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def needs_helm() -> None:
-    """Skip a test, or fail it in CI, where Helm's engine was not built."""
+    """Skip a test, or fail it in CI, if Helm's engine was not built."""
     try:
         helm(build=False)
     except ServerUnavailable as error:
@@ -55,14 +58,14 @@ def needs_helm() -> None:
 
 
 def chart_documents(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All objects that the chart makes of these values, for a test."""
+    """Return all objects that the chart renders with these values, for a test."""
     needs_helm()
     texts = [text for name, text in rendered(values).items() if name.endswith(".yaml")]
     return [each for text in texts for each in yaml.safe_load_all(text) if each]
 
 
 def made() -> dict[Path, str]:
-    """{file of the checkout: text} of all that is made of the chart."""
+    """Return {file of the checkout: text} of all files made from the chart."""
     own = rendered(FOR_KUSTOMIZE)
     files = {
         DEPLOY / ("monitoring" if name == "monitoring.yaml" else ".") / name: HEADER + text
@@ -73,7 +76,7 @@ def made() -> dict[Path, str]:
 
 
 def watched() -> dict[Path, str]:
-    """{file of the chart: text}: alerts, and dashboards as JSON."""
+    """Return {file of the chart: text}: the alerts, and the dashboards as JSON."""
     rules = yaml.safe_dump(prometheus_rules(), sort_keys=False, allow_unicode=True, width=100)
     boards = {CHART / "monitoring" / f"{board.uid}.json": text_of(board) for board in BOARDS}
     return {CHART / "monitoring" / "alerts.yaml": rules} | boards

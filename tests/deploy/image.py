@@ -1,6 +1,6 @@
-"""The Dockerfile's steps, and what they make of this checkout, without a builder.
+"""Carry out the Dockerfile's steps on this checkout, without a builder.
 
-`python -m tests.deploy.image` makes it before the tests that look at it.
+Run `python -m tests.deploy.image` before the tests that inspect the result.
 """
 
 import fcntl
@@ -22,14 +22,14 @@ from tests.deploy.manifests import DEPLOY, ROOT
 
 
 class Step(NamedTuple):
-    """One instruction, such as RUN, and all behind it."""
+    """One instruction, such as RUN, and its arguments."""
 
     name: str
     text: str
 
 
 def stages() -> list[list[Step]]:
-    """The steps of each stage; the first one is its FROM."""
+    """Return the steps of each stage; the first step is its FROM."""
     text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     found: list[list[Step]] = []
@@ -42,13 +42,13 @@ def stages() -> list[list[Step]]:
 
 
 def environment(stage: list[Step]) -> dict[str, str]:
-    """What ENV sets in a stage; its PATH with that of a base image."""
+    """Return the variables that a stage's ENV sets, with PATH extended by that of a base image."""
     pairs = [pair for step in stage if step.name == "ENV" for pair in shlex.split(step.text)]
     return dict(pair.split("=", 1) for pair in pairs)
 
 
 def context() -> list[str]:
-    """What `COPY . .` copies: names at the root of the checkout."""
+    """Return what `COPY . .` copies: the names at the root of the checkout."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     first, *others, last = [line for line in lines if not line.startswith("#")]
     assert (first, last) == ("*", "**/__pycache__"), "nothing is copied but what is named"
@@ -57,15 +57,15 @@ def context() -> list[str]:
 
 
 def made() -> Path:
-    """The folder that the image of this checkout, as it is now, has as its last WORKDIR. Whoever
-    comes first makes it, in the Python environment; others wait, and share it. It stays until
-    another one is made: no one may write to it."""
+    """Return the folder that stands for the image's last WORKDIR, made from this checkout as it
+    is. The first process makes it in the Python environment; others wait and share it. It stays
+    until the next one is made; nobody may write to it."""
     images = Path(sys.prefix, "kant-image")
     images.mkdir(exist_ok=True)
     with (images / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = images / _fingerprint()
-        done = folder / "done"  # what is not there if its maker was killed
+        done = folder / "done"  # missing if its maker was killed
         if not done.exists():
             for old in images.iterdir():
                 if old.is_dir():
@@ -79,7 +79,7 @@ def made() -> Path:
 
 
 def _fingerprint() -> str:
-    """Of all that an image is made of, and of how."""
+    """Return a hash of everything that goes into an image, and of the code that makes it."""
     named = [DEPLOY / "Dockerfile", ROOT / ".dockerignore", Path(__file__)]
     for name in context():
         found = (ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name]
@@ -99,9 +99,9 @@ def _remove(folder: Path) -> None:
 
 def assemble(folder: Path) -> Path:
     """Do in `folder` what the build does, with an environment in place of the base image's Python,
-    and with the packages of this interpreter in place of those of an index.
+    and with this interpreter's packages in place of those of an index.
 
-    Returns the folder that the image has as its last WORKDIR, which nobody may write to.
+    Returns the folder that stands for the image's last WORKDIR. Nobody may write to it.
     """
     build, final = stages()
     [make] = build[build.index(Step("COPY", ". .")) + 1 :]
@@ -116,13 +116,14 @@ def assemble(folder: Path) -> Path:
     env = {**environment(final), "PATH": path_of(home)}
     subprocess.run(collect, shell=True, check=True, cwd=home, env=env, capture_output=True)
     for path in (home, *home.rglob("*")):
-        if not path.is_symlink():  # which are packages of this interpreter
+        if not path.is_symlink():  # these are packages of this interpreter
             path.chmod(path.stat().st_mode & ~0o222)
     return home
 
 
 def programs(home: Path) -> Path:
-    """Where `python`, `celery` and `uvicorn` are that find what is installed in `home`."""
+    """Return where the `python`, `celery` and `uvicorn` are that use what is installed in
+    `home`."""
     return home.parents[2] / "bin"
 
 
@@ -141,7 +142,7 @@ def _copy_context(to: Path) -> None:
 
 
 def _pip(command: str, wheels: Path, source: Path, *before: str) -> None:
-    """Do a `pip ...` of the Dockerfile, without the packages that Kant needs."""
+    """Carry out a `pip ...` of the Dockerfile, without the packages that Kant needs."""
     program, action, *words = [
         each.replace("/wheels", str(wheels)) for each in shlex.split(command)
     ]
@@ -152,8 +153,8 @@ def _pip(command: str, wheels: Path, source: Path, *before: str) -> None:
 
 
 def _environment(folder: Path) -> Path:
-    """An environment of what requirements.txt names, and what that needs, and nothing else: the
-    packages are links to those of this interpreter. Returns its folder of packages."""
+    """Make an environment with the packages of requirements.txt and their dependencies only, as
+    links to those of this interpreter. Returns its folder of packages."""
     venv.create(folder, symlinks=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     home = folder / "lib" / version / "site-packages"
@@ -168,13 +169,13 @@ def _environment(folder: Path) -> Path:
 
 
 def pins(name: str) -> list[str]:
-    """What a list of requirements names, without why."""
+    """Return the requirements in a list, without comments."""
     lines = (ROOT / name).read_text().splitlines()
     return [text for line in lines if (text := line.partition("#")[0].strip())]
 
 
 def with_needs(name: str) -> list[Distribution]:
-    """The packages of a list of requirements, and all that they need here."""
+    """Return the packages of a list of requirements and all their dependencies here."""
     named = list(map(Requirement, pins(name)))
     seen: set[tuple[str, str]] = set()
     found: dict[str, Distribution] = {}
@@ -194,7 +195,7 @@ def with_needs(name: str) -> list[Distribution]:
 
 
 def _program(path: Path, script: EntryPoint) -> None:
-    """As pip writes it, for the interpreter beside it."""
+    """Write a script as pip would, for the interpreter beside it."""
     path.write_text(
         f"#!{path.parent / 'python'}\nimport sys\nfrom {script.module} import {script.attr}\n"
         f"sys.exit({script.attr}())\n"

@@ -1,5 +1,5 @@
-"""What `kubectl apply --kustomize deploy/` applies, read without kustomize. All but the namespace
-is made of the chart (tests/deploy/chart.py)."""
+"""Read what `kubectl apply --kustomize deploy/` applies, without kustomize. All but the
+namespace is made from the chart (tests/deploy/chart.py)."""
 
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ Document = dict[str, Any]
 
 
 def documents(folder: Path = DEPLOY) -> list[Document]:
-    """All objects of a kustomization, in its order, with the images that it names."""
+    """Return all objects of a kustomization, in its order and with the images that it names."""
     kustomization = yaml.safe_load((folder / FILE).read_text())
-    # Kustomize knows more; what is used has to be read here.
+    # Kustomize knows more fields; any field in use must be handled here.
     assert kustomization.keys() <= {"apiVersion", "kind", "resources", "images"}
     found: list[Document] = []
     for name in kustomization["resources"]:
@@ -33,7 +33,7 @@ def documents(folder: Path = DEPLOY) -> list[Document]:
 
 
 def containers(document: Document) -> list[Document]:
-    """All containers of a Deployment, those that run first included; none of another object."""
+    """Return all containers of a Deployment, including init containers; none for another object."""
     if document["kind"] != "Deployment":
         return []
     pod = document["spec"]["template"]["spec"]
@@ -41,12 +41,12 @@ def containers(document: Document) -> list[Document]:
 
 
 def deployments() -> dict[str, Document]:
-    """{name: Deployment}."""
+    """Return {name: Deployment}."""
     return {d["metadata"]["name"]: d for d in documents() if d["kind"] == "Deployment"}
 
 
 def config() -> dict[str, str]:
-    """The settings in the ConfigMap."""
+    """Return the settings in the ConfigMap."""
     [found] = [document for document in documents() if document["kind"] == "ConfigMap"]
     return found["data"]
 

@@ -1,4 +1,4 @@
-"""A real kube-apiserver takes the manifests, and the pods of them where Pod Security is strict."""
+"""A real kube-apiserver accepts the manifests, and their pods under strict Pod Security."""
 
 import copy
 import time
@@ -36,7 +36,8 @@ PODS = "/api/v1/namespaces/kant/pods?fieldValidation=Strict"
 
 
 def apply_all(server):
-    """In the order of the kustomization; what the API server does not know is an error."""
+    """Apply in the order of the kustomization; a field that the API server does not know is an
+    error."""
     for each in documents():
         server.request("POST", f"{PATHS[each['kind']]}?fieldValidation=Strict", each)
 
@@ -59,7 +60,8 @@ def test_a_field_that_is_not_known_would_be_refused(apiserver):
 
 @pytest.mark.parametrize("name", deployments())
 def test_pods_are_let_into_a_restricted_namespace(apiserver, name):
-    """The controller that would make them does not run here, and Deployments are only warned of."""
+    """Create the pods directly: no controller runs here to make them, and for Deployments the
+    API server only warns."""
     namespace = apiserver.request("GET", "/api/v1/namespaces/kant")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     template = deployments()[name]["spec"]["template"]
@@ -182,7 +184,7 @@ def plain_pod(name, namespace, **labels):
 
 
 def refusal(server, pod):
-    """What the API server says against a pod, "" if nothing."""
+    """Return the API server's reason for rejecting a pod, "" if it accepts it."""
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
     try:
         server.request("POST", path, pod)
@@ -200,7 +202,7 @@ def test_pods_of_a_labelled_namespace_name_its_tenant_and_no_other(apiserver):
         }
         apiserver.request("POST", "/api/v1/namespaces", body)
     other = plain_pod("p", "vision-jobs", **{"kant.io/tenant": "search"})
-    deadline = time.monotonic() + 60  # policies are in force a moment after they are made
+    deadline = time.monotonic() + 60  # policies take effect shortly after their creation
     while not refusal(apiserver, other) and time.monotonic() < deadline:
         time.sleep(0.2)
     for wrong in (other, plain_pod("p", "vision-jobs")):

@@ -1,4 +1,4 @@
-"""The audit of dependencies: finds what is known, and does not fail for being offline."""
+"""The dependency audit finds known advisories and does not fail when offline."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The chart as Helm renders it: what is made of it, what it refuses, what a trial consists of."""
+"""The chart rendered by Helm: what it produces, what it refuses, and what a trial consists of."""
 
 import json
 from urllib.parse import urlsplit
@@ -55,7 +55,8 @@ def test_values_that_cannot_be_meant_are_refused_by_name(values, said):
 
 
 def test_every_value_changes_something():
-    """No option that nothing reads, but the name of a Secret that a ServiceMonitor alone has."""
+    """The chart has no option that nothing reads, except the name of a Secret that only a
+    ServiceMonitor uses."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     templates = "\n".join(path.read_text() for path in (CHART / "templates").iterdir())
     for name, value in values.items():
@@ -83,7 +84,7 @@ def test_a_trial_has_all_that_kant_needs():
         for container in containers(each):
             names = [next(iter(source.values()))["name"] for source in container["envFrom"]]
             assert names == ["kant", "kant-trial", "kant"]
-    # Two passwords are never the same, and nothing of a trial is there without one.
+    # Passwords are never the same twice, and the objects of a trial exist only in a trial.
     assert named(chart_documents(TRIAL), "Secret", "kant-trial")["stringData"] != secret
     assert not {"Secret", "StatefulSet"} & {each["kind"] for each in chart_documents({})}
 
@@ -114,7 +115,8 @@ def test_a_further_cluster_gets_rights_and_nothing_that_runs():
         *("ServiceAccount", "ClusterRole", "ClusterRoleBinding"),
         *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }
-    # Web reads logs by the same account there; in its own cluster it has one for itself.
+    # On a further cluster web reads logs with the shared account; in its own cluster it has its
+    # own.
     assert ["pods/log"] in [r["resources"] for r in named(found, "ClusterRole", "kant")["rules"]]
     here = named(chart_documents({}), "ClusterRole", "kant")["rules"]
     assert ["pods/log"] not in [rule["resources"] for rule in here]

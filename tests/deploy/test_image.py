@@ -1,4 +1,4 @@
-"""The Dockerfile and what it makes: nothing but Kant, its packages, and what it serves."""
+"""The image holds nothing but Kant, its packages and the files that it serves."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from tests.deploy import image
 from tests.deploy.image import context, environment, path_of, pins, programs, stages
 from tests.deploy.manifests import ROOT, command, containers, deployments
 
-# `make test` makes the image before; whoever runs these tests alone makes it within one of them.
+# `make test` makes the image first; if these tests run alone, the first of them makes it.
 pytestmark = pytest.mark.timeout(1800)
 
 
@@ -64,7 +64,7 @@ def test_the_image_runs_as_nobody_in_particular_where_pip_puts_the_wheel():
     version = final[0].text.removeprefix("python:").removesuffix("-slim")
     assert steps(final, "WORKDIR") == [f"/usr/local/lib/python{version}/site-packages"]
     assert environment(final)["KANT_EMBEDDED"] == "false"
-    # By number, which a kubelet can tell from that of root.
+    # A number, because a kubelet cannot tell whether a user name is root.
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", steps(final, "USER")[0])
 
 
@@ -77,7 +77,7 @@ def test_no_step_is_unknown_here_and_none_sets_a_secret():
         }  # fmt: skip
 
 
-# Twenty threads that all hold memory of the C library, and then its account of its heaps.
+# Start twenty threads that all hold memory of the C library, then read its count of heaps.
 THREADS = """
 import ctypes, threading
 together = threading.Barrier(20)
@@ -126,28 +126,28 @@ def made():
 
 
 def run(made, *argv):
-    """The status of a command of the image with its environment, and what it says."""
+    """Run a command of the image in its environment; return its exit status and output."""
     env = {**environment(stages()[-1]), "PATH": path_of(made), "KANT_SECRET_KEY": "of this test"}
-    env["PYTHONDONTWRITEBYTECODE"] = "1"  # others look at it, and root may write
+    env["PYTHONDONTWRITEBYTECODE"] = "1"  # others share the folder, and root could write to it
     ran = subprocess.run(argv, cwd=made, env=env, capture_output=True, text=True, check=False)
     return ran.returncode, ran.stdout + ran.stderr
 
 
 def files(folders, *kinds):
-    """Of these folders of the checkout; as it names them."""
+    """List the files in these folders of the checkout, by their paths in it."""
     found = {path for name in folders for kind in kinds for path in (ROOT / name).rglob(kind)}
     return sorted(path.relative_to(ROOT) for path in found if path.is_file())
 
 
 def in_the_wheel():
-    """What a wheel has of a checkout."""
+    """List the files of a checkout that go into its wheel."""
     code = [*files(OURS, "*.py", "*.yaml"), Path("manage.py")]
     return {*code, *(Path("kant", path) for path in files(SHARED, "*"))}
 
 
 def test_the_wheel_has_every_file_of_kant(made):
     assert [str(path) for path in sorted(in_the_wheel()) if not (made / path).is_file()] == []
-    # What else stands beside modules is for readers of the source.
+    # Other files beside modules are for readers of the source.
     assert {path.suffix for path in files(OURS, "*")} <= {".py", ".pyc", ".yaml", ".md"}
 
 
@@ -174,12 +174,12 @@ def test_it_needs_what_requirements_txt_pins_and_no_more(made):
 
 
 def named_files(argv):
-    """Files of Kant that a command names."""
+    """Return the files of Kant that a command names."""
     return [word for word in argv if word.endswith(".py") or ("/" in word and word[0] not in "/-")]
 
 
 def commands():
-    """Every command that the manifests have run in the image, and that the Dockerfile runs."""
+    """Return every command that the manifests and the Dockerfile run in the image."""
     for name, deployment in deployments().items():
         for container in containers(deployment):
             yield f"{name} {container['name']}", command(container)

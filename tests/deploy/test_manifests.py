@@ -1,4 +1,4 @@
-"""The manifests by themselves: complete, alike where they have to be, in step with the guide."""
+"""The manifests are complete, consistent with each other, and agree with the operator guide."""
 
 import re
 
@@ -29,7 +29,7 @@ def test_every_manifest_is_named_and_every_object_is_there_once():
     assert len(keys) == len(set(keys))
     assert {name for kind, name in keys if kind == "ClusterRole"} == {"kant", "kant-web"}
     assert deployments().keys() == {"web", "scheduler", "worker", "beat"}
-    # What an operator makes is not in the repository.
+    # The repository does not contain what an operator creates.
     assert "Secret" not in {kind for kind, _ in keys}
 
 
@@ -67,12 +67,13 @@ def test_each_deployment(name):
     template = spec["template"]
     pod = template["spec"]
     assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-    # Kant cannot wait for itself, and its own pods are none of its jobs.
+    # Kant cannot schedule itself, and its own pods are not jobs.
     assert pod.get("schedulerName") != PodTemplate.scheduler_name
     assert "tolerations" not in pod
     assert not any(label.startswith("kant.io/") for label in template["metadata"]["labels"])
     assert pod["serviceAccountName"] == ("kant-web" if name == "web" else "kant")
-    # Web reads logs from the clusters, the scheduler does all else; nobody else asks an API server.
+    # Web reads logs from the clusters and the scheduler does the rest; no other process calls an
+    # API server.
     assert pod.get("automountServiceAccountToken", False) == (name in ("web", "scheduler"))
     [migrate] = pod["initContainers"]
     [main] = pod["containers"]
@@ -125,7 +126,7 @@ def test_the_probe_of_the_scheduler_looks_at_the_file_that_it_writes():
     assert main["startupProbe"]["exec"]["command"] == asked
     assert asked[:4] == ["python", "-I", "scheduling/services/scheduler/alive.py", file]
     assert (ROOT / asked[2]).is_file()
-    # It takes nobody's lease for a hung step before that step counts as hung.
+    # A standby must not take the lease of a hung scheduler before its step counts as hung.
     assert float(asked[4]) > STUCK_S
     [folder] = [m["mountPath"] for m in main["volumeMounts"] if file.startswith(m["mountPath"])]
     assert folder == "/tmp"

@@ -1,5 +1,5 @@
-"""The commands of the manifests, as their pods run them: beside each other, with the environment
-of ConfigMap and Secret alone, without a right, on files that nobody may write to."""
+"""The commands of the manifests run side by side as their pods run them: with the environment of
+ConfigMap and Secret alone, without privileges, on read-only files."""
 
 import json
 import os
@@ -48,8 +48,7 @@ print(create_token(user, "test").secret)
 
 
 def without_rights():
-    """What goes before a command: root that has no capability is bound by the modes of files, as
-    is everybody else."""
+    """Return the command prefix that drops all capabilities: even root then obeys file modes."""
     if os.getuid() != 0:
         return []
     if shutil.which("setpriv") is None:
@@ -58,7 +57,7 @@ def without_rights():
 
 
 def answer(port, path, **headers):
-    """Status and text."""
+    """Return status and text."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=WITHIN_S) as reply:
@@ -68,7 +67,7 @@ def answer(port, path, **headers):
 
 
 def until(reached):
-    """Wait for what surely comes. A look can be a process of its own."""
+    """Wait for a condition that will certainly hold. One check may start a process."""
     deadline = time.monotonic() + WITHIN_S
     while not reached():
         assert time.monotonic() < deadline, "not reached"
@@ -76,7 +75,7 @@ def until(reached):
 
 
 class Pods:
-    """The pods of all Deployments, as processes of this machine."""
+    """The pods of all Deployments, as processes on this machine."""
 
     def __init__(self, home, tmp, secret):
         self._shape = {
@@ -84,7 +83,7 @@ class Pods:
             "env": {
                 **environment(stages()[-1]),
                 **config(),
-                "KANT_ACCESS_DIRS": "/tmp",  # here the files of clusters are not mounted
+                "KANT_ACCESS_DIRS": "/tmp",  # the files of clusters are not mounted here
                 **secret,
                 "PATH": path_of(home),
             },
@@ -99,12 +98,12 @@ class Pods:
         ).stdout
 
     def start(self, argv, **options):
-        # Instead of the emptyDir, whose place on this machine is everybody's.
+        # In place of the emptyDir, whose path all processes of this machine share.
         argv = [each.replace("/tmp/", f"{self._tmp}/") for each in argv]
         return subprocess.Popen([*self._before, *argv], **self._shape, **options)
 
     def migrate(self):
-        """All init containers at once, by day two of them; what each said."""
+        """Run all init containers at once (two of them by day); return the output of each."""
         pods = [pod for pod in deployments().values() for _ in range(pod["spec"]["replicas"])]
         pods = some(pods)
         assert len(pods) > 1
@@ -121,7 +120,8 @@ class Pods:
         return said
 
     def start_all(self):
-        """All replicas, by day one of each; the ports of those of web, which listen."""
+        """Start all replicas (one of each by day); return the ports of the web replicas once
+        they listen."""
         ports = []
         for name, deployment in deployments().items():
             [main] = deployment["spec"]["template"]["spec"]["containers"]
@@ -137,13 +137,13 @@ class Pods:
         return ports
 
     def probed(self, name):
-        """Whether the probe of the Deployment's pods, a command, says that they work."""
+        """Return whether the probe command of the Deployment's pods succeeds."""
         [main] = deployments()[name]["spec"]["template"]["spec"]["containers"]
         asked = main["livenessProbe"]["exec"]["command"]
         return self.start(asked, stdout=subprocess.DEVNULL).wait(WITHIN_S) == 0
 
     def end(self, name):
-        """SIGTERM, and no SIGKILL before the Deployment's time is up."""
+        """Send SIGTERM; no SIGKILL is needed within the Deployment's grace period."""
         pod = deployments()[name]["spec"]["template"]["spec"]
         hook = pod["containers"][0].get("lifecycle", {}).get("preStop", {}).get("sleep", {})
         within = pod["terminationGracePeriodSeconds"] - hook.get("seconds", 0)
@@ -151,10 +151,10 @@ class Pods:
         for process in ending:
             assert process.poll() is None, f"{name} ended by itself"
             process.send_signal(signal.SIGTERM)
-        # uvicorn passes the signal on to itself when it has ended all.
+        # uvicorn re-raises the signal after its shutdown.
         code = -signal.SIGTERM if name == "web" else 0
         ended = [process.wait(within) for process in ending]
-        # Where Python takes itself apart so slowly, the kernel ends what it leaves.
+        # If Python takes too long to dismantle itself, the kernel cleans up the rest.
         assert set(ended) <= {code, -signal.SIGALRM}, f"{name}: {ended}"
 
     def kill(self):
@@ -173,7 +173,7 @@ def apiserver(tmp_path):
 
 @pytest.fixture
 def access(apiserver, tmp_path):
-    """As the service account of the manifests, with a token as pods get it."""
+    """Connect as the service account of the manifests, with a token as pods get it."""
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token = tmp_path / "token"
     token.write_text(apiserver.request("POST", TOKEN, asked)["status"]["token"])
@@ -207,7 +207,7 @@ def test_from_an_empty_database_to_a_bound_job_and_the_end_of_all_processes(acce
         assert not pods.probed("scheduler")
         ports = pods.start_all()
         until(lambda: pods.probed("scheduler"))
-        by_address = {"Host": "10.1.2.3:8000"}  # as a kubelet asks
+        by_address = {"Host": "10.1.2.3:8000"}  # as a kubelet does
         for port in ports:
             assert answer(port, "/readyz", **by_address) == (200, "The database answers.\n")
             assert answer(port, "/healthz", **by_address)[0] == 200
@@ -222,13 +222,13 @@ def test_from_an_empty_database_to_a_bound_job_and_the_end_of_all_processes(acce
         rest = f"http://localhost:{ports[0]}/api/v1"
         call(f"{rest}/clusters", token, {"name": "home", "access": access})
         job = {"name": "gang", "tenant": "team", "gpu_type": stage.MODEL, "gpus": 4, "replicas": 3}
-        for _ in range(2):  # the second one finds no room
+        for _ in range(2):  # the second one does not fit
             call(f"{rest}/jobs", token, job)
         until(lambda: value(database, BOUND) == 1)
         until(lambda: call(f"{rest}/clusters/home", token)["connected"])
         until(lambda: value(database, SAMPLES))
 
-        # The address of the next page, as it is asked for behind an Ingress.
+        # The address of the next page must be the one that a client uses through an Ingress.
         _, text = answer(
             ports[0],
             "/api/v1/jobs?limit=1",

@@ -1,4 +1,4 @@
-"""The settings that Kant reads, the table of the operator guide, and the ConfigMap."""
+"""The settings that Kant reads match the tables of the operator guide and the ConfigMap."""
 
 import ast
 import os
@@ -9,14 +9,14 @@ import sys
 from tests.deploy.manifests import ROOT, config
 from tests.guide import guide_text
 
-# For people who work on Kant; no installation sets them.
+# For developers of Kant; no installation sets them.
 UNTOLD = {"KANT_DEBUG", "KANT_TRACES"}
 GUIDE = guide_text()
 
 
 def read():
-    """{name: default} of all that settings.py reads from the environment; ... where the default
-    is made of something else."""
+    """Return {name: default} of all settings that settings.py reads from the environment; the
+    default is ... if settings.py computes it."""
     found = {}
     for node in ast.walk(ast.parse((ROOT / "kant" / "settings.py").read_text())):
         match node:
@@ -28,7 +28,7 @@ def read():
 
 
 def told():
-    """{name: text of its default} of the tables of settings."""
+    """Return {name: text of its default} from the guide's tables of settings."""
     rows = re.findall(r"^\| ((?:`[A-Z_]+`(?:, | or )?)+) \| .* \| *(.*?) *\|$", GUIDE, re.M)
     return {name: default for names, default in rows for name in re.findall(r"`(.*?)`", names)}
 
@@ -45,7 +45,7 @@ def test_defaults_are_told_as_they_are():
                 wanted = f"`{str(default).lower()}`"
             case int() | float():
                 wanted = f"{default:g}"
-            case str() if default and name != "KANT_LOG_LEVEL":  # Kant's differs from the others'
+            case str() if default and name != "KANT_LOG_LEVEL":  # its text names two defaults
                 wanted = f"`{default}`"
             case _:
                 continue
@@ -62,7 +62,7 @@ def test_the_config_map_and_the_secret_set_what_kant_reads():
     assert not config().keys() & secret
 
 
-# An answer that came by TLS through a proxy, as the settings of the environment make it.
+# A response to a request that reached a proxy by TLS, with the settings from the environment.
 ANSWER = """
 import django; django.setup()
 from django.conf import settings

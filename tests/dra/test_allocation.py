@@ -1,4 +1,4 @@
-"""Which devices claims get: a table, and random cases against trying everything."""
+"""Device allocation for claims: a table of cases, and random cases checked against brute force."""
 
 import itertools
 import random
@@ -233,9 +233,9 @@ def test_where_an_allocation_holds():
     assert nodes_of(given, offers(bound, nodes=())) is None
 
 
-# --- against trying everything --------------------------------------------------------------------
+# --- against brute force --------------------------------------------------------------------------
 def by_trying(of, claims, taken):
-    """Whether there are devices for all."""
+    """Return whether any assignment gives devices to all claims."""
     slots = [(n, of_request) for n, each in enumerate(claims) for of_request in each.requests]
     for choice in itertools.product(*(of_request for _, of_request in slots)):
         if _by_trying(of, claims, [(n, a) for (n, _), a in zip(slots, choice, strict=True)], taken):

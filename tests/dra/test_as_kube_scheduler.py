@@ -1,8 +1,8 @@
-"""Claims for devices against kube-scheduler on a real API server.
+"""Compare Kant's device allocation with kube-scheduler's on a real API server.
 
-Random small clusters, devices, classes and claims. kube-scheduler places each pod, or says that it
-cannot; Kant has to find devices then and only then, and on the node of kube-scheduler, too. Both go
-on from what kube-scheduler has allocated.
+The clusters, devices, classes and claims are small and random. kube-scheduler places each pod or
+reports that it cannot; Kant must find devices in exactly the same cases, also on the node that
+kube-scheduler chose. Both continue from what kube-scheduler has allocated.
 """
 
 import json
@@ -43,13 +43,13 @@ DRIVERS = ("a.example.com", "b.example.com")
 PODS = 8
 BY_NAME = "example.com/device"
 RESOURCES = (BY_NAME, f"{OF_CLASS}{DRIVERS[1]}", f"{OF_CLASS}none", "example.com/none")
-# What asks for all devices kube-scheduler puts off while a pool of any node is being updated, Kant
-# on the nodes of that pool.
+# For a request for all devices, kube-scheduler waits while a pool of any node is being updated;
+# Kant waits only for pools of that node.
 UPDATING = "is currently being updated"
-# All devices of the first alternative break a constraint: kube-scheduler gives up, Kant tries the
-# next one.
+# If all devices of the first alternative break a constraint, kube-scheduler gives up and Kant tries
+# the next alternative.
 NO_NEXT = "because a claim constraint would not be satisfied"
-# Of devices that several claims may have.
+# For devices that several claims may share.
 POLICIES = (
     None,
     {"default": "4Gi"},
@@ -111,12 +111,12 @@ def any_device(rng, number):
 
 
 def any_slices(rng, nodes):
-    """Slices of nodes, some devices that all may use, and pools that are being replaced."""
+    """Draw slices of nodes, devices that all nodes may use, and pools that are being replaced."""
     for node in nodes:
         for driver in DRIVERS:
             if rng.random() < 0.8:
                 devices = [any_device(rng, n) for n in range(rng.randint(1, 4))]
-                count = 2 if rng.random() < 0.1 else 1  # of which one is not there
+                count = 2 if rng.random() < 0.1 else 1  # one of them does not exist
                 yield of_pool(f"{node}-{driver}", driver, node, devices, count, nodeName=node)
                 if rng.random() < 0.2:
                     old = [any_device(rng, n) for n in range(9)]
@@ -134,7 +134,7 @@ def any_slices(rng, nodes):
 
 
 def any_taint_rules(rng, name, nodes):
-    """Taints of devices by driver, pool and name, or by some of these."""
+    """Draw device taints by driver, pool and name, or by some of these."""
     for number in range(rng.choice((0, 0, 1, 2))):
         wishes = {
             "driver": rng.choice(DRIVERS),
@@ -197,7 +197,7 @@ def any_claim(rng, name):
     devices = {"requests": requests}
     if rng.random() < 0.4:
         attribute = rng.choice((f"{DRIVERS[0]}/numa", "example.com/root"))
-        # kube-scheduler takes `distinctAttribute` for the last device of each request only.
+        # kube-scheduler applies `distinctAttribute` only to the last device of each request.
         single = all(r.get("exactly", {}).get("count") == 1 for r in requests)
         kind = "distinctAttribute" if single and rng.random() < 0.5 else "matchAttribute"
         devices["constraints"] = [{kind: attribute}]
@@ -205,7 +205,7 @@ def any_claim(rng, name):
 
 
 def any_containers(rng):
-    """Containers of a pod, some of which ask for devices by names of resources."""
+    """Draw containers of a pod, some of which request devices by resource name."""
 
     def container(name, **more):
         asked = {"cpu": "10m"} if rng.random() < 0.5 else {}
@@ -236,11 +236,11 @@ def any_node(rng, name, plugins):
 
 
 class Kant:
-    """Its books of the same cluster."""
+    """Kant's books of the same cluster."""
 
     def __init__(self, line, seed):
         self.line, self.books, self.seed = line, DeviceBooks(), seed
-        self.used = Counter()  # of what device plugins give, by node and resource
+        self.used = Counter()  # amounts that device plugins provide, by node and resource
         for raw in self._items("deviceclasses", KubeDeviceClass):
             self.books.seen(reading.class_facts(raw))
         for raw in self._items(RULES, KubeTaintRule):
@@ -262,8 +262,8 @@ class Kant:
             self.books.seen(reading.claim_facts(raw))
 
     def places(self, uid, names, spec):
-        """The nodes on which the pod gets devices for all of its claims, and for what it asks for
-        by names of resources."""
+        """Return the nodes on which the pod gets devices for all its claims and for the
+        resources that it requests by name."""
         named = [PodClaim(name, name) for name in names]
         extended = extended_asks(spec)
         try:
@@ -280,7 +280,7 @@ class Kant:
         }
         terms = self.books.nodes_for(demand)
         nodes = self.books.inventory.nodes
-        # Of what device plugins give the engine knows what is left.
+        # The engine knows what is left of the resources that device plugins provide.
         has = {n for n in found if terms is None or matches(nodes[n], terms)}
         assert has == found
         for name in found:
@@ -290,7 +290,7 @@ class Kant:
         return found, demand
 
     def is_left(self, node, asked, extended):
-        """Whether a device plugin, if one gives it, has enough left."""
+        """Return whether enough is left of the resources that a device plugin provides."""
         given = {name: n for name, n in node.extended.items() if n}
         return all(
             given[name] - self.used[node.name, name] >= amount
@@ -303,8 +303,8 @@ class Kant:
         )
 
     def chose(self, pod, node, spec):
-        """kube-scheduler has placed the pod: what it has asked for by names of resources is what
-        Kant would have asked for."""
+        """Check the special claim of a pod that kube-scheduler placed: its requests must equal
+        those that Kant would have made."""
         given = self.books.inventory.nodes[node].extended
         for name, amount in holding(spec).extended.items():
             if given.get(name):
@@ -349,8 +349,8 @@ def test_kant_finds_devices_where_kube_scheduler_does(line, seed):
     claims, pods = [], []
     for number in range(PODS):
         by_name = rng.random() < 0.4
-        # kube-scheduler makes a claim for nothing, and fails, where a pod has claims of its own and
-        # a device plugin gives what it asks for by name.
+        # If a pod has claims of its own and a device plugin provides the named resource,
+        # kube-scheduler makes a claim for nothing and fails.
         count = rng.choice((0, 0, 0 if plugins else 1) if by_name else (1, 1, 2))
         wanted = [f"c{seed}-{number}-{n}" for n in range(count)]
         for name in wanted:
@@ -386,7 +386,7 @@ def test_kant_finds_devices_where_kube_scheduler_does(line, seed):
     all_claims = json.loads(line("GET", f"{GROUP}/namespaces/one/resourceclaims"))["items"]
     for name in (each["metadata"]["name"] for each in all_claims):
         path = f"{GROUP}/namespaces/one/resourceclaims/{name}"
-        # kube-scheduler deletes what it has made for a pod that it could not bind.
+        # kube-scheduler deletes the claim that it made for a pod that it could not bind.
         free = {"status": {"reservedFor": None, "allocation": None}}
         line("PATCH", f"{path}/status", free, may_be_gone=True)
         line("PATCH", path, {"metadata": {"finalizers": None}}, may_be_gone=True)
@@ -407,7 +407,7 @@ def test_every_field_of_taint_rules_is_known(line):
 
 
 def placed(line, name):
-    """The node that kube-scheduler has found, or "" and what it says."""
+    """Return the node that kube-scheduler chose, or "" and its message."""
 
     def decided():
         pod = json.loads(line("GET", f"/api/v1/namespaces/one/pods/{name}"))
@@ -416,7 +416,7 @@ def placed(line, name):
         for each in pod["status"].get("conditions", ()):
             if each["type"] == "PodScheduled" and each["status"] == "False":
                 message = each.get("message", "")
-                # It has not seen the claim yet, and will.
+                # It has not seen the claim yet; try again.
                 return None if "not found" in message else ("", message)
         return None
 

@@ -1,4 +1,5 @@
-"""Of which ComputeDomains claims ask for channels, by what is opaque to Kubernetes."""
+"""Claims for channels are matched to their ComputeDomains by parameters that are opaque to
+Kubernetes."""
 
 import pytest
 

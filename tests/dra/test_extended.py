@@ -1,5 +1,5 @@
-"""What a pod asks for by names of resources, as requests of a claim: cases of kube-scheduler 1.36
-(extendeddynamicresources_test.go)."""
+"""Extended resources become the requests of a claim as in kube-scheduler 1.36; the cases are
+those of extendeddynamicresources_test.go."""
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ NAME = "example.com/gpu"
 
 
 def asks(*containers, inits=()):
-    """What containers ask for, of each an amount; of inits also their restart policy."""
+    """Return containers with these amounts; init containers also have a restart policy."""
 
     def body(name, amount, policy=""):
         requests = {NAME: str(amount), "cpu": "1"} if amount else {"cpu": "1"}

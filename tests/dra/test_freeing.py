@@ -1,4 +1,4 @@
-"""Whose devices have to be freed, against trying all sets of holders."""
+"""The choice of holders whose devices must be freed, checked against trying all sets of holders."""
 
 import random
 from itertools import combinations
@@ -26,7 +26,7 @@ D = "d.example.com"
 
 
 def books_of(rng):
-    """A node, and claims that have some of its devices."""
+    """Return the books of one node and claims that hold some of its devices."""
     books = DeviceBooks()
     books.inventory.node_seen(Node("n"))
     books.seen(ClassFacts("any", "class"))
@@ -62,12 +62,12 @@ def test_the_smallest_sets_are_all_there_are(seed):
     books, count = books_of(rng), rng.choice((1, 1, 2))
     new = DeviceClaimFacts("home", "new", uid_of_new("home", "new"), any_asks(rng))
     demand = books.demand("home", "", (), own=[(new, OwnClaim({}))])
-    fixed = rng.choice(("", "c0"))  # who stays
+    fixed = rng.choice(("", "c0"))  # the holders that stay
     node, holders = books.inventory.nodes["n"], books.holders(books.inventory.nodes["n"])
     freeing = Freeing(books)
     terms = books.nodes_for(demand)
     if terms is None:
-        return  # numbers say it
+        return  # the counts alone show it
     now = {"n"} if "n" in terms[0][0].values else set()
     found = freeing.nodes_of(
         demand, now, count, lambda claim: () if claim == fixed else ((claim, 0, 0),)

@@ -1,4 +1,4 @@
-"""CEL expressions over devices mean what the API server means by them."""
+"""CEL expressions over devices mean what they mean to the API server."""
 
 from fractions import Fraction
 
@@ -40,13 +40,13 @@ TRUE = [
     'semver("1.0.0-rc.1").isLessThan(semver("1.0.0")) && !isSemver("v1")',
     f'"type" in {OF_GPU} && !("other" in {OF_GPU})',
     f"has({OF_GPU}.type) && !has({OF_GPU}.other)",
-    '!("x" in device.attributes["dra.net"])',  # a driver that the device has nothing of
+    '!("x" in device.attributes["dra.net"])',  # a driver of which the device has no attributes
     'device.attributes["resource.kubernetes.io"].pcieRoot == "pci0000:00"',
     'device.attributes[?"dra.net"].?rdma.orValue(false) == false',
     f"sets.contains([1, 2, 3], [{OF_GPU}.index])",
     f'["gpu", "mig"].exists(kind, kind == {OF_GPU}.type)',
     "!device.allowMultipleAllocations",
-    f"{OF_GPU}.index > 2 || {OF_GPU}.other == 1",  # what decides goes before what fails
+    f"{OF_GPU}.index > 2 || {OF_GPU}.other == 1",  # a deciding operand outweighs one that fails
 ]
 
 

@@ -1,5 +1,5 @@
-"""Devices that several claims may have, each a part of their capacity: tables, and random cases
-against trying everything."""
+"""Devices that several claims share, each with a part of the capacity: tables of cases, and
+random cases checked against brute force."""
 
 import itertools
 import random
@@ -194,9 +194,9 @@ def test_what_a_claim_has_whole_is_not_shared():
     assert got(TWO, claim(ask(1)), taken=("a",)) == ["b:1"]
 
 
-# --- against trying everything --------------------------------------------------------------------
+# --- against brute force --------------------------------------------------------------------------
 def fits_somehow(of, claims, used):
-    """Whether some choice of devices leaves room on each."""
+    """Return whether some choice of devices leaves room on each of them."""
     slots = [(n, a) for n, each in enumerate(claims) for (a,) in each.requests]
     options = [itertools.combinations(of.devices, a.amount) for _, a in slots]
     for chosen in itertools.product(*(list(each) for each in options)):
@@ -328,7 +328,7 @@ def test_quota_counts_the_part():
     seen(of, "quarter", ask(10))
     seen(of, "whole", ask())
     found = demand(of, "quarter")
-    # Of the smaller GPU, of which it is the most.
+    # The largest part that the smaller GPU offers.
     assert (found.gpus, found.gpu_milli, found.models) == (1, 250, ("H100",))
     assert not found.exact
     assert demand(of, "whole").gpu_milli == 1000
