@@ -1,4 +1,4 @@
-"""Answers that are late, overtake each other, fail, are lost or come of two questions."""
+"""Make responses late, reordered, failed, lost or duplicated."""
 
 from playwright.sync_api import Error
 
@@ -7,8 +7,8 @@ STATUSES = {"busy": 503, "broken": 500}
 
 
 class Answers:
-    """Of the server to questions at these addresses, each with a fate of its own until `honest`.
-    `told`: what has become of them, and what else a test notes between, for whom it fails."""
+    """Decide the fate of each response from these addresses until `honest`. `told` records what
+    became of each response and what a test adds in between, for its failure message."""
 
     def __init__(self, page, addresses, random):
         self.page, self.random = page, random
@@ -27,7 +27,8 @@ class Answers:
             else:
                 self.ask(route, fate, wait)
         except Error as error:
-            # The page asked anew meanwhile, or went; what it had sent has arrived all the same.
+            # The page has asked again meanwhile or is gone; its request has reached the server
+            # anyway.
             self.told.append(str(error).splitlines()[0])
 
     def ask(self, route, fate, wait):

@@ -1,4 +1,4 @@
-"""A browser, a site to look at, and a tab that fails its test for what a user would not see."""
+"""A browser, a demo site, and a tab that fails its test for faults that a user would not see."""
 
 import sqlite3
 import uuid
@@ -22,7 +22,7 @@ WCAG = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
 CONTRAST = "color-contrast"
 WIDE, NARROW = 1440, 390
 SESSIONS: dict[tuple[str, str], Any] = {}
-# Of what surely comes: only a failure waits so long, however busy the machine is.
+# For events that will certainly come: only a failure waits this long, however busy the machine.
 WITHIN_MS = 60_000
 expect.set_options(timeout=WITHIN_MS)
 
@@ -48,8 +48,8 @@ def site(tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def address(site, tmp_path_factory):
-    """The path of a page; jobs are named by their name, replays by their state, for their ids are
-    random."""
+    """Return the path of a page. Jobs are given by name and replays by state, because their ids
+    are random."""
     database = next(tmp_path_factory.getbasetemp().glob("site*/site.sqlite3"))
 
     def path(page: str) -> str:
@@ -75,7 +75,7 @@ def address(site, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _no_drafts(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[None]:
-    """What a test has typed into the quotas of the shared site nobody finds in the next."""
+    """Delete drafts, so that quotas typed on the shared site do not show up in the next test."""
     yield
     if "site" not in request.fixturenames:
         return
@@ -86,13 +86,13 @@ def _no_drafts(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[Non
 
 @dataclass
 class Tab:
-    """A page of the site and all that went wrong behind it."""
+    """A page of the site, with a record of everything that went wrong behind it."""
 
     page: Page
     site: str
     faults: list[str] = field(default_factory=list)
     allowed: set[int] = field(default_factory=set)  # HTTP errors that the test provokes
-    also: set[str] = field(default_factory=set)  # other sites that it leads to
+    also: set[str] = field(default_factory=set)  # other sites that it links to
 
     def __post_init__(self) -> None:
         self.page.set_default_timeout(WITHIN_MS)
@@ -114,7 +114,8 @@ class Tab:
             self.faults.append(f"request outside: {request.url}")
 
     def sign_in(self, username: str, password: str = scene.PASSWORD) -> None:
-        """Through the form the first time; later tabs of the same user take over the session."""
+        """Sign in through the form the first time; later tabs of the same user reuse the
+        session."""
         if (self.site, username) in SESSIONS:
             self.page.context.add_cookies(SESSIONS[self.site, username])
             return
@@ -127,12 +128,12 @@ class Tab:
 
     def open(self, path: str) -> None:
         self.page.goto(f"{self.site}{path}")
-        # Charts are part of the page; one that cannot be drawn has a message in its place.
+        # Charts are part of the page; a chart that cannot be drawn shows a message instead.
         expect(self.page.locator("[data-chart]:not(.js-plotly-plot)")).to_have_count(0)
 
     def axe(self, *, only: str = "", but: str = "") -> list[str]:
-        """Accessibility violations of the page as it is; it rests meanwhile, as hidden pages do.
-        `only` and `but` name a rule."""
+        """Return the accessibility violations of the page as it is. Polling pauses meanwhile, as
+        on hidden pages. `only` and `but` name a rule."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE.read_text())
         asked: dict[str, Any] = {"runOnly": WCAG, "resultTypes": ["violations"]}
@@ -154,7 +155,8 @@ class Tab:
         ]
 
     def overflow(self) -> int:
-        """Pixels by which the page is wider than its window once its charts have followed it."""
+        """Return by how many pixels the page is wider than its window, once its charts are
+        resized."""
         return self.page.evaluate(
             """async () => {
               const root = document.documentElement;
@@ -167,9 +169,10 @@ class Tab:
         )
 
     def check_looks(self) -> None:
-        """In both themes and in narrow windows it is accessible and no wider than its window. A
-        theme changes colours alone, which a narrow window leaves: at night all is tried, by day a
-        page as most see it or dark and narrow, always the same of one title."""
+        """Check in both themes and in narrow windows that the page is accessible and no wider
+        than its window. A theme changes only colours, which a narrow window keeps. At night try
+        every combination; by day either the usual look or dark and narrow, always the same for
+        one title."""
         looks: list[tuple[str, int, dict[str, str]]] = [
             ("light", WIDE, {}),
             ("dark", WIDE, {"only": CONTRAST}),
@@ -187,8 +190,8 @@ class Tab:
             assert self.overflow() == 0, f"wider than a window of {width}"
 
     def sideways(self) -> list[str]:
-        """The tables of which a part is seen only after scrolling sideways; the data of charts,
-        which stand below their charts as well, may."""
+        """Return the tables that need sideways scrolling. The data tables of charts are exempt,
+        since the charts show the same."""
         return self.page.evaluate(
             "[...document.querySelectorAll('.scroll')]"
             ".filter(e => !e.closest('.chart-data') && e.scrollWidth > e.clientWidth)"
@@ -198,7 +201,7 @@ class Tab:
 
 @pytest.fixture
 def new_tab(browser: Browser, site: str) -> Iterator[Any]:
-    """Opens tabs; when the test is over, none of them may have a fault."""
+    """Open tabs; none of them may have a fault when the test ends."""
     tabs: list[tuple[BrowserContext, Tab]] = []
 
     def make(width: int = WIDE, theme: str = "light", at: str = site) -> Tab:
@@ -216,14 +219,14 @@ def new_tab(browser: Browser, site: str) -> Iterator[Any]:
 
 @pytest.fixture
 def played(db) -> None:
-    """The scene in the database of an ordinary test, of which nobody was told anything before."""
+    """The scene in the database of an ordinary test, before any page has shown it."""
     cache.clear()
     kept_rows.write(scene.play)
 
 
 @pytest.fixture
 def as_user(client, played):
-    """The test client, signed in as somebody of the scene."""
+    """The test client, signed in as a person of the scene."""
     from tenants.models import User
 
     def sign_in(username: str):

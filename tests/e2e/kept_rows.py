@@ -1,4 +1,4 @@
-"""The rows of a scene, written again for each test in a small part of the time that it takes."""
+"""Rewrite the rows of a scene for each test, in a small part of the time that playing it takes."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)")
 
 
 class Statement:
-    """An INSERT, whose times are looked for once."""
+    """An INSERT, with the positions of its times found once."""
 
     def __init__(self, text: str) -> None:
         self._words = TIME.split(text)  # every second one is a time
@@ -24,7 +24,7 @@ class Statement:
         ]
 
     def later(self, by: timedelta) -> str:
-        """It with all times as much later."""
+        """Return the statement with all times shifted by the same amount."""
         moved = ((at + by).isoformat(mark, spec) for at, mark, spec in self._times)
         return "".join(chain.from_iterable(zip_longest(self._words[::2], moved, fillvalue="")))
 
@@ -38,9 +38,9 @@ _KEPT: dict[Callable[[], None], KeptScene] = {}
 
 
 def write(scene: Callable[[], None]) -> None:
-    """Have the database as it is after `scene()`, which is called once a process: later its rows
-    are written again, with all times as much later. Only SQLite says its rows as SQL; elsewhere
-    each test plays the scene."""
+    """Bring the database to its state after `scene()`, which runs once per process. Later calls
+    rewrite its rows, with all times shifted by the same amount. Only SQLite can dump rows as
+    SQL; on other databases each test plays the scene."""
     if connection.vendor != "sqlite":
         scene()
         return
@@ -52,7 +52,7 @@ def write(scene: Callable[[], None]) -> None:
         return
     before = {table: _rows(table) for table in _tables()}
     scene()
-    # Its times are of before it was over: rows that are written again must not lie ahead of now.
+    # The scene's times precede its end: rewritten rows must not lie in the future.
     _KEPT[scene] = KeptScene(
         timezone.now(),
         [Statement(text) for table, rows in before.items() for text in _statements(table, rows)],
@@ -64,7 +64,7 @@ def _tables() -> list[str]:
 
 
 def _rows(table: str) -> list[str]:
-    """Each row of a table as the values of an INSERT."""
+    """Yield each row of a table as the values of an INSERT."""
     with connection.cursor() as cursor:
         columns = [c.name for c in connection.introspection.get_table_description(cursor, table)]
         values = " || ', ' || ".join(f'quote("{name}")' for name in columns)

@@ -1,9 +1,9 @@
-"""The pictures of README and docs, and of the main pages in both themes, wide and narrow, of the
-played scene: `make screenshots`.
+"""Take the pictures of README and docs, and of the main pages of the played scene in both themes,
+wide and narrow: `make screenshots`.
 
-The scene has one seed, and what is told by its age is the same in each run; only the times under
-the chart of allocation are of the day. Each picture of the docs is one of DOCS; the others are to
-be looked at before and after a change of how pages look, and nobody keeps them.
+The scene has one seed, and ages are the same in each run; only the times below the chart of
+allocation depend on the day. DOCS lists the pictures of the docs. The others serve to compare pages
+before and after a change of their look, and are not kept.
 """
 
 import re
@@ -26,8 +26,8 @@ THEMES, WIDTHS, HEIGHT = ("light", "dark"), (1440, 390), 900
 
 
 class Picture(NamedTuple):
-    """A page as somebody sees it, down to an element; "" = all of it. `{job}` in its path is the
-    id of the job of this name."""
+    """A page, or an element of it, as one person sees it; "" means the whole page. `{job}` in
+    the path stands for the id of the job of that name."""
 
     user: str
     path: str
@@ -83,7 +83,7 @@ def shown(
     themes: tuple[str, ...],
     widths: tuple[int, ...],
 ) -> Iterator[Page]:
-    """The page in each of the themes and widths, with all that comes after it."""
+    """Yield the page in each theme and width, once all its later parts have loaded."""
     address = site + picture.path.format(job=_id_of(database, picture.job))
     for theme in themes:
         for width in widths:

@@ -1,4 +1,4 @@
-"""What the tests of the pages of policies share: going from page to page as a form would."""
+"""Shared by the tests of the policy pages: going from page to page as a form would."""
 
 import html
 import re
@@ -18,13 +18,13 @@ def plain(answer) -> str:
 
 
 def hidden(answer) -> dict[str, str]:
-    """What a page carries to the next one."""
+    """Return the hidden fields that a page passes to the next one."""
     found = re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', answer.content.decode())
     return {name: html.unescape(value) for name, value in found if "csrf" not in name}
 
 
 def sent(answer, **changes) -> dict[str, str]:
-    """What the form of a page would send with some fields changed; None = a box not ticked."""
+    """Return what the page's form would send with some fields changed; None unticks a box."""
     form = answer.context["form"]
     found = hidden(answer) | typed(form, form.shown) | changes
     return {name: value for name, value in found.items() if value is not None}

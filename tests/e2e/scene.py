@@ -15,7 +15,7 @@ from scheduling.models.jobs import PlacementState
 from tenants.models import GpuType, Membership, Quota, Role, Tenant, User
 from tests.e2e.site import PASSWORD
 
-POOLS = (("H200", 64, 8), ("H100", 32, 8), ("L40S", 24, 4))  # model, nodes, GPUs a node
+POOLS = (("H200", 64, 8), ("H100", 32, 8), ("L40S", 24, 4))  # GPU model, nodes, GPUs per node
 LEAF = 8
 TREE = {
     "research": (None, "Research"),
@@ -76,7 +76,8 @@ REASONS = (
 
 
 def play(now: datetime | None = None) -> None:
-    """People, tenants, quotas, one cluster of 120 nodes, jobs in every state, a day of samples."""
+    """Write people, tenants, quotas, a cluster of 120 nodes, jobs in every state and a day of
+    samples."""
     rng, now = Random(7), now or timezone.now()
     people = {"operator": User.objects.create_user("operator", password=PASSWORD, is_operator=True)}
     tenants: dict[str, Tenant] = {}
@@ -97,7 +98,7 @@ def play(now: datetime | None = None) -> None:
         name="demo",
         title="Demo cluster",
         connected=True,
-        last_cycle_at=now + timedelta(days=1),  # no scheduler plays in it
+        last_cycle_at=now + timedelta(days=1),  # the scene has no scheduler
     )
     nodes = _nodes(cluster)
     rows = Rows()
@@ -146,7 +147,7 @@ def _job(name: str, tenant: Tenant, cluster: Cluster, user: User, **more: object
 
 @dataclass
 class Rows:
-    """What is written at the end, a table at a time."""
+    """Rows to write at the end, one table at a time."""
 
     jobs: list[Job] = field(default_factory=list)
     pod_sets: list[PodSet] = field(default_factory=list)
@@ -178,7 +179,7 @@ def _running(
     people: dict[str, User],
     nodes: list[NodeRecord],
 ) -> None:
-    """Jobs on nodes, packed as a scheduler leaves them: some leaves full, some in pieces."""
+    """Put jobs on nodes as densely as a scheduler would: some leaves full, some fragmented."""
     leaves = [n for n in tenants if tenants[n].parent_id]
     cursor = {
         model: [n for n in nodes if n.gpu_model == model and n.schedulable] for model, *_ in POOLS
@@ -250,7 +251,7 @@ def _others(
     tenants: dict[str, Tenant],
     people: dict[str, User],
 ) -> None:
-    """Jobs that wait, each for another reason, and jobs that have ended."""
+    """Write waiting jobs, each with a different reason, and jobs that have ended."""
     for number, (reason, message, evidence, remedies) in enumerate(REASONS):
         at = now - timedelta(minutes=4 + 17 * number)
         job = _job(
@@ -301,7 +302,7 @@ def _others(
 
 
 def _samples(rng: Random, now: datetime, cluster: Cluster, nodes: list[NodeRecord]) -> None:
-    """A day of samples that end at what the nodes hold now."""
+    """Write a day of samples that end at what the nodes hold now."""
     for model in ("", *(m for m, _, _ in POOLS)):
         use = definitions.pool_use(
             definitions.NodeUse(

@@ -1,7 +1,7 @@
-"""A Kant web process of its own over a played scene: `python -m tests.e2e.site DIRECTORY`, with
-the odd cases of the story in it, or with `scene` behind it without them, as pictures have it.
+"""Run a Kant web process over a played scene: `python -m tests.e2e.site DIRECTORY`. It includes the
+odd cases of the story; a `scene` argument leaves them out, for pictures.
 
-Prints `READY http://127.0.0.1:PORT` when it serves, and ends when its standard input closes.
+Prints `READY http://127.0.0.1:PORT` once it serves, and ends when its standard input closes.
 """
 
 import os
@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = "scene"
-PASSWORD = "a long pass phrase"  # of everybody in it
-# Each window of Chromium starts a page of its own for what is typed into its address, for as much
-# CPU as the rest of it. Of several lists Chromium takes the last: Playwright's is in this one.
+PASSWORD = "a long pass phrase"  # everybody's
+# Each Chromium window starts a page of its own for what is typed into its address bar, which costs
+# as much CPU as all else. Chromium uses the last of several lists; this one contains Playwright's.
 LEFT_OUT = (
     *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "AvoidUnnecessaryBeforeUnloadCheckSync"),
     *("DestroyProfileOnBrowserClose", "HttpsUpgrades", "HttpsFirstBalancedModeAutoEnable"),
@@ -32,8 +32,8 @@ CHROMIUM = ("--no-sandbox", "--disable-dev-shm-usage", f"--disable-features={','
 
 @contextmanager
 def served(directory: Path, *more: str) -> Iterator[str]:
-    """The address of such a process, which ends with the block. Raises RuntimeError where it does
-    not start."""
+    """Yield the address of such a process, which ends with the block. Raises RuntimeError if it
+    does not start."""
     command = [sys.executable, "-m", "tests.e2e.site", str(directory), *more]
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -50,8 +50,8 @@ def served(directory: Path, *more: str) -> Iterator[str]:
 
 
 def chromium() -> str | None:
-    """The path of the system's Chromium: that without windows where it is installed, in which a
-    context takes a third of the CPU."""
+    """Return the path of the system's Chromium: the headless build if it is installed, in which
+    a context takes a third of the CPU."""
     names = ("chromium-headless-shell", "chromium", "chromium-browser")
     return next(filter(None, map(shutil.which, names)), None)
 
@@ -64,7 +64,7 @@ def main(directory: Path, *, alone: bool) -> None:
     from django.conf import settings
 
     django.setup()
-    # Tables straight from the models: quicker than the whole history of migrations.
+    # Create tables straight from the models: quicker than the whole history of migrations.
     settings.MIGRATION_MODULES = dict.fromkeys(("tenants", "scheduling", "metrics", "webhooks"))
     from django.core.management import call_command
 
@@ -85,7 +85,7 @@ def main(directory: Path, *, alone: bool) -> None:
 
     def leave_with_parent() -> None:
         sys.stdin.read()
-        os.kill(os.getpid(), signal.SIGTERM)  # which ends streams, too
+        os.kill(os.getpid(), signal.SIGTERM)  # this ends streams, too
 
     threading.Thread(target=leave_with_parent, daemon=True).start()
     print(f"READY http://127.0.0.1:{door.getsockname()[1]}", flush=True)

@@ -1,5 +1,5 @@
-"""A deep tree of tenants, jobs that are held, reserved for, preempted, depend on others, or came as
-an array, and replays that are done, running and failed."""
+"""Odd cases for pages: a deep tree of tenants; jobs that are held, preempted, have reservations
+or dependencies, or came as an array; replays that are done, running and failed."""
 
 import uuid
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ LONG_VOLUME = {
     "mount_path": "/data/of/the/vision/group",
     "read_only": True,
 }
-DEEPEST = 7  # the level of the deepest tenant; that of the roots is 0
+DEEPEST = 7  # the level of the deepest tenant; roots are at level 0
 
 
 def _store(name: str, tenant: str, user: str, at: datetime, **more: object) -> Job:
@@ -42,7 +42,7 @@ def _store(name: str, tenant: str, user: str, at: datetime, **more: object) -> J
     return job
 
 
-# What the record of a preemption says of all victims together and of other choices.
+# What the record of a preemption contains about all victims together and about other choices.
 PRICES = {
     "total_gpu_s": 9000.0,
     "alternatives": "other victims: +1800.0 GPU-s, 3 jobs",
@@ -56,7 +56,7 @@ def tell_after_the_scene() -> None:
 
 
 def tell(now: datetime | None = None) -> None:
-    """Goes on where `scene.play` ended."""
+    """Continue where `scene.play` ended."""
     now = now or timezone.now()
     parent = Tenant.objects.get(name="speech")
     for level in range(2, DEEPEST + 1):
@@ -143,7 +143,7 @@ def tell(now: datetime | None = None) -> None:
 
 
 def lead(now: datetime | None = None) -> None:
-    """Schedulers of two shards, of which one is at its limit, and of the wide scope, which nobody
+    """Add the schedulers of two shards, one of them at its limit, and a wide scope that nobody
     leads."""
     now = now or timezone.now()
     ends, begun, cluster = now + timedelta(days=1), now.timestamp() - 900, Cluster.objects.get()
@@ -163,11 +163,11 @@ def lead(now: datetime | None = None) -> None:
             pace=document,
         )  # fmt: skip
     cluster.leases.create(scope=WIDE)
-    # Its nodes stay undivided, as its policy is: no preview knows of nodes in a shard here.
+    # Its nodes stay undivided, as its policy says: previews here do not know the nodes of a shard.
 
 
 def measure(now: datetime | None = None) -> None:
-    """How busy GPUs were today, of the jobs of three tenants."""
+    """Record how busy the GPUs of three tenants' jobs were today."""
     now = now or timezone.now()
     hour, cluster = 1000 * 3_600_000, Cluster.objects.get()
     for number, name in enumerate(("vision", "speech", "nlp")):
@@ -181,7 +181,7 @@ def measure(now: datetime | None = None) -> None:
 
 
 def _webhook(now: datetime) -> None:
-    """Its receiver took one delivery, and is away since."""
+    """Add a webhook whose receiver took one delivery and has been away since."""
     hook = Webhook.objects.create(
         pk=HOOK, name="on-call", url="https://example.com/kant", events=["job.failed"],
         maker_name="vera", tenant=Tenant.objects.get(name="vision"), since=now, pending_until=now,
@@ -197,7 +197,8 @@ def _webhook(now: datetime) -> None:
 
 
 def _queues(now: datetime) -> None:
-    """Queues beside the default ones: held with jobs in it, limited below what runs, draining."""
+    """Add queues beside the default ones: held with jobs in it, limited below what runs,
+    draining."""
     vision = Tenant.objects.get(name="vision")
     held = {"state": "held", "state_reason": "The file server moves", "state_by": "vera"}
     nightly = {"title": "Sweeps at night", "rank": -1, "max_running": 4, "max_gpus": {"H200": 16}}
@@ -237,5 +238,5 @@ def _replay(now: datetime) -> None:
     process.carry_out(services.take_next(), lambda _: None)
     services.fail(services.take_next(), services.LOST)
     services.is_alive(services.take_next(), 0.4)
-    # Nobody is to find that its process is silent.
+    # Pages must not report that its process is silent.
     Replay.objects.filter(state=ReplayState.RUNNING).update(alive_at=now + timedelta(days=1))

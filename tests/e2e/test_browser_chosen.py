@@ -1,5 +1,5 @@
-"""Jobs that were chosen stay the same jobs in a real browser, whatever stands in their rows when
-the reader comes back to the table."""
+"""Chosen jobs stay chosen in a real browser, whatever rows the table shows when the reader comes
+back to it."""
 
 import sqlite3
 
@@ -13,7 +13,7 @@ TICKED = """() => [...document.querySelectorAll("#jobs-live input[name=id]:check
 
 @pytest.fixture
 def newest(site, tmp_path_factory):
-    """Puts a job of the site on top of those that wait until the test is over."""
+    """Put a job of the site on top of the waiting ones until the test is over."""
     database = next(tmp_path_factory.getbasetemp().glob("site*/site.sqlite3"))
     before = []
 
@@ -52,7 +52,7 @@ def test_the_same_jobs_are_chosen_where_others_stand_in_their_rows(choosing, new
     newest(names[-1])
     if again == "back":
         page.goto(f"{tab.site}/tenants/")
-        # As after some time, when the page has to be asked for again.
+        # As after some time, when the browser must load the page again.
         page.context.new_cdp_session(page).send("Network.clearBrowserCache")
         page.go_back()
     else:

@@ -1,4 +1,4 @@
-"""A tenant is moved: into the draft, previewed with a quota, saved, taken back."""
+"""A move of a tenant is drafted, previewed together with a quota, saved and taken back."""
 
 import re
 
@@ -33,7 +33,7 @@ def test_a_tenant_is_moved_with_a_quota_and_back(new_tab, width, theme):
         tab.page.locator("#effects").scroll_into_view_if_needed()
         assert tab.axe() == []
         assert tab.overflow() == 0
-    # The links beside the fields are large enough, also where another target comes close to them.
+    # The links beside the fields are large enough to hit, even close to another target.
     sizes = [link.bounding_box() for link in tab.page.locator(".matrix .more").all()]
     assert len(sizes) > 8
     assert min(min(one["width"], one["height"]) for one in sizes) >= 24
@@ -55,7 +55,7 @@ def test_a_tenant_is_moved_with_a_quota_and_back(new_tab, width, theme):
 
 
 def weigh(tab, text):
-    """Put another weight of nlp into the draft."""
+    """Draft another weight for nlp."""
     tab.open("/tenants/nlp/place/")
     tab.page.get_by_label("Weight of its share").fill(text)
     tab.page.get_by_role("button", name="Keep in my draft").click()
@@ -75,7 +75,7 @@ def test_theirs_is_taken(new_tab):
     other.sign_in("operator")
     weigh(mine, "2")
     save_weight(other, "3")
-    # The page says so by itself, as it is opened.
+    # The page reports it by itself when it opens.
     mine.open("/quotas/")
     placed = mine.page.get_by_role("region", name="Tenants in your draft")
     expect(placed).to_contain_text("Weight: theirs 3, yours 2, 1 when you began.")

@@ -1,4 +1,4 @@
-"""Filters that apply themselves, in a real browser whose server is slow: nothing typed is lost."""
+"""Filters apply themselves in a real browser, and a slow server loses nothing that was typed."""
 
 import pytest
 from playwright.sync_api import expect
@@ -9,7 +9,7 @@ from tests.e2e.conftest import NARROW, WIDE
 pytestmark = pytest.mark.browser
 
 
-# Playwright does nothing in a page that is about to go; so the page types by itself.
+# Playwright does nothing in a page that is about to be left, so the page types by itself.
 TYPE_ON = """([name, text]) => document.addEventListener("submit", () => setTimeout(async () => {
   document.querySelector(`form[data-autosubmit] [name=${name}]`).focus();
   document.execCommand("insertText", false, text);
@@ -18,7 +18,7 @@ TYPE_ON = """([name, text]) => document.addEventListener("submit", () => setTime
 
 
 class Slow:
-    """The answer to the next form is there only when something was typed after it was sent."""
+    """Hold the answer to the next form until something was typed after it was sent."""
 
     def __init__(self, page, field, text):
         self.waiting, self.has_typed = [], False
@@ -70,7 +70,7 @@ def test_what_is_typed_while_the_answer_is_under_way_is_in_the_page_that_comes(o
     page.keyboard.press("Tab")
     page.wait_for_url("**min_gpus=80**")
     assert "reason=" in page.url
-    assert "user=" not in page.url  # what is empty is not in the address
+    assert "user=" not in page.url  # empty filters are not in the address
     expect(typed).to_have_value("80")
     expect(page.get_by_label("to", exact=True)).to_be_focused()
 
@@ -113,5 +113,5 @@ def test_who_comes_back_finds_the_filters_of_what_is_shown(opened, site):
     page.go_back()
     expect(state).to_have_value("waiting")
     expect(page.get_by_role("searchbox")).to_have_value("")
-    # What belongs to a page that was left is not filled into a later one.
+    # Values of a page that was left are not filled into a later one.
     assert page.evaluate("sessionStorage.getItem('kant-filters')") is None

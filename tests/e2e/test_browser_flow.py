@@ -1,4 +1,5 @@
-"""All of Kant in a browser: sign in, submit a job, watch it run, edit a quota, see the record."""
+"""The whole of Kant in a browser: sign in, submit a job, watch it run, edit a quota, see the
+record."""
 
 import os
 import re
@@ -21,8 +22,8 @@ PASSWORD = "kant-demo"
 
 @pytest.fixture
 def kant(tmp_path, tmp_path_factory) -> Iterator[str]:
-    """The address of a Kant started as `make run` starts it, on a port of its own; its tables are
-    there from a start before."""
+    """The address of a Kant started as `make run` does, on its own port; its tables come from an
+    earlier start."""
     shutil.copytree(kept(tmp_path_factory, "migrated", migrate), tmp_path, dirs_exist_ok=True)
     environment = {
         **os.environ,
@@ -54,7 +55,7 @@ def kant(tmp_path, tmp_path_factory) -> Iterator[str]:
         finally:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=90)
-            # On a busy machine its time is up before it is done; test_ending says when it may be.
+            # A busy machine may not finish in time; test_ending checks how long it may take.
             assert process.returncode in (0, -signal.SIGALRM)
 
 

@@ -1,4 +1,5 @@
-"""What a page says of how old it is, and parts whose answers are late: in a real browser."""
+"""In a real browser a page shows how old its data are, also while answers for its parts are
+late."""
 
 import re
 
@@ -18,7 +19,7 @@ LISTEN = """() => {
 
 
 class Held:
-    """Questions of a page that get no answer until `release`."""
+    """Requests of a page that get no answer until `release`."""
 
     def __init__(self, page, address):
         self.page, self.routes, self.is_over = page, [], False
@@ -62,7 +63,7 @@ def test_a_page_whose_question_gets_no_answer_says_so_and_recovers(opened):
     expect(label).to_have_text(AS_OF)
     expect(label).to_contain_text("no answer yet")
     expect(label).to_have_attribute("data-state", "lost")
-    # That nothing has changed since then is no news of a page that waits for what had changed.
+    # "No change" is no news for a page that still waits for an earlier change.
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     page.clock.run_for(6000)
     expect(label).to_contain_text("no answer yet")
@@ -100,7 +101,7 @@ def test_an_older_answer_of_the_whole_leaves_a_newer_one_of_its_part(opened):
     page.clock.run_for(16_000)
     expect(page.locator("#can-start")).to_have_text("It is later now.")
     page.unroute("**/can-start/")
-    Held(page, "**/can-start/")  # what comes after this is not asked here
+    Held(page, "**/can-start/")  # this test does not cover the requests that follow
     answer = held.routes[0].fetch()
     held.routes[0].fulfill(response=answer, body=f"{answer.text()}<p id=came>It came.</p>")
     expect(page.locator("#came")).to_be_visible()

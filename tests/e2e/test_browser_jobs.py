@@ -128,7 +128,7 @@ def test_a_waiting_job_is_changed_and_held_and_its_array_cancelled(new_tab, addr
     dialog.get_by_role("button", name="Release job").click()
     tab.page.get_by_text("sweep-3 is released.").wait_for()
     tab.page.get_by_role("link", name="all jobs of its array").click()
-    # Until its script has run the page offers to hold chosen jobs, too.
+    # Until its script has run, the page also offers to hold chosen jobs.
     tab.page.locator("#array-actions").get_by_role("button", name="Hold").click()
     dialog.get_by_role("button", name="Preview").click()
     expect(dialog.locator("[data-effects] section")).to_be_focused()

@@ -101,6 +101,6 @@ def test_chips_and_rows_of_the_table_stand_on_one_line(new_tab):
     expect(cells.first).to_be_visible()
     tops = "(cells) => cells.map(c => [...c.querySelectorAll('.chip')].map(e => e.offsetTop))"
     assert [each for each in cells.evaluate_all(tops) if len(set(each)) > 1] == []
-    # One of an array has a link more.
+    # A job of an array has one more link.
     heights = "(rows) => [...new Set(rows.map(r => Math.round(r.getBoundingClientRect().height)))]"
     assert len(tab.page.locator("#jobs-live tbody tr").evaluate_all(heights)) == 1

@@ -1,5 +1,5 @@
-"""What matters most is done without a mouse: a job is submitted, a node is drained; quotas are
-edited so in `test_browser_pages`."""
+"""The main tasks work without a mouse: submit a job, drain a node. `test_browser_pages` covers
+editing quotas by keyboard."""
 
 import pytest
 from playwright.sync_api import Locator, expect
@@ -11,7 +11,7 @@ MOST_STOPS = 120
 
 
 def go_to(tab: Tab, place: Locator) -> None:
-    """Press Tab until it has the focus, and see that one sees so."""
+    """Press Tab until the element has the focus, and check that the focus is visible."""
     for _ in range(MOST_STOPS):
         if place.evaluate("e => e === document.activeElement"):
             break

@@ -1,4 +1,5 @@
-"""Pages that follow by themselves, in a real browser: nothing typed is lost, nothing done twice."""
+"""Pages update by themselves in a real browser: nothing typed is lost, and nothing is done
+twice."""
 
 import sqlite3
 
@@ -54,7 +55,7 @@ def test_the_page_of_a_tenant_follows_its_jobs(new_tab, write):
     write("update scheduling_job set name = 'wait-001' where name = 'renamed-001'")
 
 
-# What the feed tells the page, in the order of its words.
+# What the feed sends to the page, in the order of its fields.
 HEARS = """
 window.heard = [];
 window.EventSource = class extends EventSource {
@@ -67,7 +68,7 @@ window.EventSource = class extends EventSource {
 
 
 def test_a_page_hears_of_changes(new_tab, write):
-    """Its clock stands still, so that nothing but the feed can have it ask."""
+    """The page's clock stands still, so only the feed can make it ask."""
     tab, asked = new_tab(), []
     page, clock = tab.page, tab.page.clock
     tab.sign_in("vera")
@@ -84,12 +85,12 @@ def test_a_page_hears_of_changes(new_tab, write):
     with page.expect_response("**/feed/") as feed:
         clock.run_for(1000)
     assert feed.value.headers["content-type"] == "text/event-stream"
-    hear("changed")  # what was so when the stream began
+    hear("changed")  # the state when the stream began
     with page.expect_response("**/tenants/vision/") as answered:
         clock.run_for(6000)
     answered.value.finished()
     asked.clear()
-    clock.run_for(6000)  # longer than pages ask without a feed, shorter than words last
+    clock.run_for(6000)  # longer than the polling interval, shorter than texts stay fresh
     hear("same")
     assert asked == []
     with page.expect_response("**/tenants/vision/"):
@@ -105,7 +106,7 @@ def test_token_is_made_once_shown_once_and_revoked(new_tab):
     secret = tab.page.locator("#secret").text_content()
     assert secret.startswith("kant_")
     assert tab.axe() == []
-    with tab.page.expect_response("**/settings/tokens/"):  # its own update keeps it in sight
+    with tab.page.expect_response("**/settings/tokens/"):  # its own update keeps it in view
         pass
     expect(tab.page.locator("#secret")).to_have_text(secret)
     tab.page.reload()
@@ -138,7 +139,7 @@ def test_what_is_typed_stays_while_the_tokens_follow(new_tab):
     expect(here.page.get_by_role("row").filter(has_text="pipeline")).to_be_visible()
     expect(field).to_have_value("half a na")
     expect(field).to_be_focused()
-    # The row that came by itself is revoked by the one dialog of the page.
+    # The page's only dialog revokes the row that came by itself.
     here.page.get_by_role("button", name="Revoke pipeline").click()
     expect(here.page.get_by_role("dialog")).to_contain_text("Revoke “pipeline”?")
     there.open("/settings/tokens/")
@@ -165,7 +166,7 @@ def test_the_dialog_shows_what_is_so_now_not_what_was_typed(new_tab, write):
     change.click()
     expect(dialog.get_by_label("Priority")).to_have_value("0")
     expect(dialog.get_by_label("Run time, minutes")).to_have_value("90")
-    # A refusal that was left alone is not shown again either.
+    # A refusal that was dismissed is not shown again either.
     dialog.get_by_label("Priority").fill("9999999")
     dialog.get_by_role("button", name="Change job").click()
     expect(dialog).to_contain_text("Must be from -1000000 to 1000000.")
@@ -176,7 +177,7 @@ def test_the_dialog_shows_what_is_so_now_not_what_was_typed(new_tab, write):
     expect(dialog).not_to_contain_text("Must be from")
     expect(dialog.get_by_text("Higher goes first")).to_be_visible()
     expect(dialog.get_by_label("Priority")).to_have_value("3")
-    # What is sent is compared with what was shown: only what was touched is changed.
+    # The server compares what is sent with what was shown: only fields that were touched change.
     dialog.get_by_label("Run time, minutes").fill("30")
     dialog.get_by_role("button", name="Change job").click()
     tab.page.get_by_text("held is changed.").wait_for()
@@ -194,7 +195,7 @@ def test_the_dialog_asks_only_for_what_can_still_be_changed(new_tab, write):
     expect(dialog).to_contain_text("helps it start sooner")
     expect(dialog.get_by_label("Priority")).to_be_visible()
     write(state.format("RUNNING"))
-    # An open dialog says so; one that is opened anew does not ask for more.
+    # An open dialog shows the change; a reopened one does not request more.
     expect(dialog).to_contain_text("only its times can be changed. Its run time tells")
     expect(dialog).not_to_contain_text("start sooner")
     dialog.get_by_role("button", name="Leave it").click()

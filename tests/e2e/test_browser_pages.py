@@ -9,7 +9,7 @@ from tests.cases import NIGHTLY, paired
 from tests.e2e import story
 from tests.e2e.conftest import NARROW, WIDE, Tab
 
-# The live part of the table of jobs: its address says the columns.
+# The live part of the table of jobs, whose address names the columns.
 JOBS_LIVE = re.compile(r"/jobs/\?columns=")
 pytestmark = pytest.mark.browser
 
@@ -55,7 +55,7 @@ PAGES = {
     "/clusters/demo/rules/": "operator",
     "/policies/demo/changes/": "operator",
 }
-# They show by the templates of another address what is no other kind of it.
+# The templates of other addresses cover these variants of the same pages.
 ALIKE = {
     "/queues/?q=nothing-like-this": "vera",
     "/queues/vision/interactive/": "erin",
@@ -79,7 +79,7 @@ if NIGHTLY:
 
 @pytest.fixture(scope="module")
 def tab_of(browser, site):
-    """One tab for all pages of a user, which has the scripts and styles already."""
+    """Share one tab among all pages of a user, since it has already loaded scripts and styles."""
     tabs = {}
 
     def tab(username):
@@ -103,7 +103,7 @@ def test_page_is_quiet_and_accessible(page, tab_of, address):
     expect(tab.page.locator("h1")).to_have_count(1)
     tab.check_looks()
     assert tab.sideways() == []
-    tab.page.goto("about:blank")  # nothing of this page is heard by the next one
+    tab.page.goto("about:blank")  # the next page must not inherit faults of this one
     faults, tab.faults = tab.faults, []
     assert faults == []
 
@@ -278,7 +278,7 @@ def test_a_deep_tree_of_tenants_keeps_its_order_and_its_names(path, width, new_t
     tab.sign_in("operator")
     tab.open(path)
     chain = ["research", "speech", *(f"speech-at-level-{i}" for i in range(2, story.DEEPEST + 1))]
-    # All at one instant: the page renews its rows.
+    # Read all at one instant, because the page renews its rows.
     links = tab.page.locator("th a").evaluate_all(
         "all => all.map(a => [a.innerText.trim(), a.getBoundingClientRect().toJSON()])"
     )
@@ -287,7 +287,7 @@ def test_a_deep_tree_of_tenants_keeps_its_order_and_its_names(path, width, new_t
     left = [box["x"] for box in boxes]
     assert left == sorted(left)
     assert len(set(left)) >= 6
-    # No name is broken within its words.
+    # No name is broken within a word.
     assert all(box["width"] >= 80 for box in boxes[2:])
 
 
@@ -295,7 +295,7 @@ def test_state_and_reason_of_a_job_are_read_without_scrolling_on_a_telephone(new
     tab = new_tab(NARROW)
     tab.sign_in("erin")
     tab.open("/jobs/?state=waiting")
-    # All at one instant: the page renews its rows.
+    # Read all at one instant, because the page renews its rows.
     right = tab.page.locator("#jobs-live .chip").evaluate_all(
         "all => all.map(chip => chip.getBoundingClientRect().right)"
     )

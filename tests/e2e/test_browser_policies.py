@@ -25,7 +25,7 @@ def test_a_policy_is_edited_tried_saved_and_reverted(new_tab):
     bar = page.locator(".savebar")
     expect(bar).to_contain_text("No changes")
 
-    # The marks follow what is chosen; what is only half typed elsewhere stays.
+    # The marks follow the choice; a half-typed value elsewhere stays.
     page.get_by_label("Fair share: the tenant with the smallest share").check()
     expect(share).not_to_contain_text("No effect now")
     expect(bar).to_contain_text("1 change")

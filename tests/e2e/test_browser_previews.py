@@ -1,4 +1,4 @@
-"""Previews of changes in a browser: beside the form, and only of what its fields say."""
+"""Previews of changes appear beside the form in a browser, and only for what its fields say."""
 
 import pytest
 from playwright.sync_api import expect
@@ -72,7 +72,7 @@ def test_another_rank_and_a_hold_of_a_queue_are_previewed(new_tab):
     tab.page.get_by_role("button", name="Preview").click()
     expect(told.locator("section")).to_be_focused()
     tab.page.get_by_label("Reason").fill("Days come last")
-    expect(told.locator("section")).to_have_count(1)  # why has no effect on jobs
+    expect(told.locator("section")).to_have_count(1)  # the reason of a change has no effect on jobs
     tab.check_looks()
     tab.open("/queues/vision/default/")
     tab.page.get_by_role("button", name="Hold", exact=True).click()

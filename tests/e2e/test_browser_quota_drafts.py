@@ -1,4 +1,5 @@
-"""A draft of quota changes: found again in another browser, seen by others, applied as a whole."""
+"""A draft of quota changes is there in another browser, visible to others, and applied as a
+whole."""
 
 import re
 
@@ -32,7 +33,7 @@ def test_a_draft_is_found_in_another_browser_and_seen_by_others(new_tab):
     with mine.page.expect_response(CHECK):
         mine.page.get_by_label("Reason").fill("Season")
         mine.page.keyboard.press("Tab")
-    # Nothing is at risk any more, so that nobody is asked whether to leave.
+    # Nothing can be lost any more, so the page does not ask before leaving.
     assert mine.page.evaluate("document.querySelector('[data-unsent]')") is None
 
     other.sign_in("operator")
@@ -54,7 +55,7 @@ def test_a_draft_is_found_in_another_browser_and_seen_by_others(new_tab):
     elsewhere.check_looks()
     write(elsewhere, "nlp H100", "47")
 
-    # The first browser shows an older draft: it does not apply what it has not shown.
+    # The first browser shows an older draft and does not apply edits that it has not shown.
     mine.allowed = {422}
     write(mine, "nlp H100", "48")
     write(elsewhere, "speech H100", "31")
@@ -64,7 +65,7 @@ def test_a_draft_is_found_in_another_browser_and_seen_by_others(new_tab):
     mine.page.get_by_role("button", name="Discard").click()
     expect(mine.page.get_by_text("Your edits are discarded.")).to_be_visible()
     expect(cell(mine, "vision H200")).to_have_value(before)
-    # Who looks on is told that it is over.
+    # A person who watches is told that the draft is gone.
     expect(told).not_to_contain_text("vera")
     expect(theirs).not_to_contain_text("vera is editing")
 
@@ -134,7 +135,8 @@ def test_a_pasted_block_has_modes_and_limits_and_goes_around_as_it_is(new_tab, w
     save(tab, "Season")
     assert {key: cell(tab, key).input_value() for key in keys} == was
     expect(tab.page.locator("td", has=cell(tab, "speech H200"))).to_contain_text("isolated")
-    # The whole CSV of the page, also what only others may change, fills it with what there is.
+    # The page's whole CSV, including rows that only others may change, imports as the current
+    # state.
     with tab.page.expect_download() as download:
         tab.page.get_by_role("link", name="CSV", exact=True).click()
     table = download.value.path().read_text()
@@ -146,7 +148,7 @@ def test_a_pasted_block_has_modes_and_limits_and_goes_around_as_it_is(new_tab, w
     assert "Not filled" not in pasted(tab)
     expect(tab.page.locator(".savebar")).to_contain_text("No changes")
     expect(tab.page.locator(".matrix .edited")).to_have_count(0)
-    # And back, for other tests.
+    # Undo, for the other tests.
     write(tab, "vision H200", f"{was['vision H200']} borrow any lend any")
     write(tab, "speech H200", f"{was['speech H200']} shared")
     save(tab, "Back")
