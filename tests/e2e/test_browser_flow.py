@@ -65,7 +65,7 @@ def test_a_job_runs_and_a_quota_changes_before_the_eyes_of_its_people(kant, new_
     page.goto(f"{kant}/login/")
     page.get_by_role("button", name="erin").click()
     page.get_by_role("heading", name="Overview").wait_for()
-    # The cluster is listed within seconds; then the overview knows what can start.
+    # The cluster is listed within seconds; from then on the overview shows what can start.
     expect(page.get_by_text("in one leaf ·").first).to_be_visible(timeout=60_000)
 
     page.goto(f"{kant}/jobs/new/")

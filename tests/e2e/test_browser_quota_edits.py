@@ -1,4 +1,4 @@
-"""What is typed into the quota matrix stays, whatever the server answers and whenever."""
+"""What is typed into the quota matrix stays, whatever the server answers and however late."""
 
 import itertools
 import re
@@ -23,7 +23,7 @@ def draft_of(tab):
 
 
 def delay_checks(tab, delays_ms):
-    """Each check is answered by what it carried, but later, by turns."""
+    """Answer each check with what it carried, but late, with alternating delays."""
     turns = itertools.cycle(delays_ms)
 
     def late(route):
@@ -34,8 +34,8 @@ def delay_checks(tab, delays_ms):
     tab.page.route("**/quotas/check/", late)
 
 
-# One delay each: answers come while the next cell is half typed, after it was left but before its
-# own check was sent (200 ms), and after that. Random histories try many more.
+# One delay of each kind: answers come while the next cell is half typed, after it was left but
+# before its own check was sent (200 ms), and after that. Random histories try many more.
 DELAYS_MS = [(0,), (90,), (250,), (600,), (40, 700, 150, 330)]
 
 
@@ -64,7 +64,8 @@ def test_no_digit_is_lost_however_late_an_answer_comes(new_tab, delays_ms, key_m
 
 
 def test_a_whole_table_is_typed_while_answers_come_late(new_tab):
-    """Column by column, as in a sheet: each answer comes while other cells are typed."""
+    """Type column by column, as in a spreadsheet: each answer comes while another cell is being
+    typed."""
     tab = new_tab()
     tab.sign_in("operator")
     tab.open("/quotas/")
@@ -88,7 +89,7 @@ def test_a_whole_table_is_typed_while_answers_come_late(new_tab):
 
 
 def test_a_late_answer_never_replaces_a_field_that_was_left(new_tab):
-    """The answer carries a half-typed value and lands after the cell lost its focus."""
+    """The answer carries a half-typed value and arrives after the cell lost its focus."""
     tab = new_tab()
     tab.sign_in("vera")
     tab.open("/quotas/")
@@ -101,7 +102,7 @@ def test_a_late_answer_never_replaces_a_field_that_was_left(new_tab):
     half_typed = (cell(tab, "speech H100").get_attribute("name"), "4")
     while not held:
         tab.page.wait_for_timeout(20)
-    if half_typed not in parse_qsl(held[0].request.post_data):  # a busy browser sent it before
+    if half_typed not in parse_qsl(held[0].request.post_data):  # a busy browser has sent it already
         cell(tab, "nlp H100").dispatch_event("change")
         while len(held) == 1:
             tab.page.wait_for_timeout(20)
@@ -110,7 +111,7 @@ def test_a_late_answer_never_replaces_a_field_that_was_left(new_tab):
     check = held[-1]
     answer = check.fetch()
     tab.page.keyboard.type("8")
-    # Focus goes without an event that would send a newer check and drop this answer.
+    # The cell loses its focus without an event that would send a newer check and drop this answer.
     tab.page.evaluate(
         """() => addEventListener("change", (e) => e.stopImmediatePropagation(), true)"""
     )
@@ -140,7 +141,7 @@ def test_a_check_does_not_take_the_reason_away(new_tab):
 def test_edits_outlive_the_sign_in(new_tab, found_out_by):
     tab = new_tab()
     tab.allowed = {401}
-    # A session of its own: others go on with theirs.
+    # A session of its own, so that the other tests keep theirs.
     tab.page.goto(f"{tab.site}/login/")
     sign_in(tab)
     tab.page.wait_for_url(lambda url: "/login/" not in url)
@@ -177,7 +178,7 @@ def test_edits_outlive_the_sign_in(new_tab, found_out_by):
     assert draft_of(tab) == before | lowered
     expect(tab.page.get_by_text("Your earlier edits are back")).to_be_hidden()
     expect(tab.page.get_by_label("Reason")).to_have_value("")
-    # And back, so that the other tests find what they expect.
+    # Undo, so that the other tests find what they expect.
     for key in lowered:
         cell(tab, key).fill(before[key])
     tab.page.get_by_label("Reason").fill("Back")
@@ -249,7 +250,7 @@ def test_a_check_that_failed_is_told_until_it_is_made_again(new_tab):
     tab.page.keyboard.press("Tab")
     told = tab.page.get_by_text("Your edits could not be checked")
     told.wait_for()
-    # What others edit is asked for all the while, and answered.
+    # The page polls for other people's edits all the while, and gets answers.
     with tab.page.expect_response("**/quotas/editors/"):
         tab.page.evaluate("document.getElementById('editors').dispatchEvent(new Event('refresh'))")
     expect(told).to_be_visible()
@@ -297,10 +298,10 @@ def test_a_block_of_a_spreadsheet_fills_cells_and_junk_is_marked_and_kept(new_ta
         "Write a number of GPUs in the digits 0 to 9"
     )
     expect(tab.page.locator(".savebar")).to_contain_text("Nothing is saved until you correct")
-    # Beyond the last row, and where only others may write.
+    # Beyond the last row, and in cells that only others may change.
     paste(tab, f"{mine[-1]} {first}", "5\n6\n7")
     assert pasted(tab).endswith("page has no such cell that you may change: 6, 7.")
-    # By names, in any order, with what is of nobody here.
+    # By names in any order, some of which match nothing here.
     table = f"\t{second}\tQ9\t{first}\n{mine[-1]}\t2\t1\t4\nnobody\t1\t1\t1\nresearch\t9999\t\t"
     paste(tab, f"{mine[0]} {first}", table)
     assert cell(tab, f"{mine[-1]} {second}").input_value() == "2"
@@ -375,4 +376,4 @@ def test_a_cell_that_somebody_else_changed_is_given_up_alone(new_tab):
     assert "meanwhile" not in told.text_content()
     cell(mine, "nlp H200").fill("96")
     mine.page.get_by_role("button", name="Save changes").click()
-    mine.page.get_by_text("1 quota changed.").wait_for()  # as it was, for other tests
+    mine.page.get_by_text("1 quota changed.").wait_for()  # undo, for the other tests

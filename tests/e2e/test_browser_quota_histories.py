@@ -1,5 +1,5 @@
-"""Random histories of the quota matrix: cells typed quickly while checks are late, overtake each
-other, fail, are lost or come twice, the sign-in ends, and others change the same quotas."""
+"""Random histories of the quota matrix: people type quickly while checks are late, reordered,
+failed, lost or duplicated, sessions end, and others change the same quotas."""
 
 import re
 from random import Random
@@ -12,13 +12,14 @@ from tests.e2e.answers import Answers
 from tests.e2e.test_browser_quota_edits import KEYS, PASTE
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
-THEIRS = ("vision H100", "nlp H200")  # which the operator changes meanwhile
+THEIRS = ("vision H100", "nlp H200")  # the operator changes these meanwhile
 STEPS = 14
 MOVES = ("Tab", "Shift+Tab", "Enter", "ArrowDown", "ArrowUp")
 
 
 class History:
-    """One of vera's; `typed`: what each cell that she wrote into has to say from now on."""
+    """One of vera's sessions. `typed` says what each cell that she wrote into must show from now
+    on."""
 
     def __init__(self, tab, other, seed):
         self.random = Random(seed)
@@ -69,7 +70,7 @@ class History:
         keys = [
             f"{tenant} {model}" for tenant in ("vision", "speech") for model in ("H100", "H200")
         ]
-        # In the order of the table.
+        # In table order.
         left, right = sorted(("H100", "H200"), key=lambda one: self.box(f"vision {one}")["x"])
         first, second = sorted(("vision", "speech"), key=lambda one: self.box(f"{one} H100")["y"])
         neighbours = self.page.evaluate(
@@ -101,7 +102,7 @@ class History:
         self.told.append(self.reason)
 
     def change_theirs(self):
-        """As somebody else, so that pages hear of it by the feed."""
+        """Change a quota as another person, so that pages hear of it by the feed."""
         key = self.random.choice(THEIRS)
         change_quota(self.other, key, self.random.randint(1, 40))
         self.told.append(f"theirs {key}")
@@ -119,11 +120,11 @@ class History:
         self.write()
         self.page.wait_for_timeout(self.random.choice((0, 300, 800)))
         self.page.context.add_cookies(self.session)
-        # As who signs in again; the page may have gone there by itself.
+        # Sign in again; the page may have gone to the form by itself.
         if self.random.random() < 0.5 or "/login/" in self.page.url:
             self.page.goto(f"{self.tab.site}/quotas/")
 
-    # --- what has to hold ---
+    # --- what must hold ---
     def shows_all(self):
         for key, text in self.typed.items():
             expect(self.cell(key), "\n".join(self.told)).to_have_value(text)
@@ -136,7 +137,7 @@ class History:
             if "/login/" in self.page.url:
                 self.page.goto(f"{self.tab.site}/quotas/")
             self.shows_all()
-        # Whose sign-in was over goes on by typing; what was busy is asked again.
+        # After her sign-in ended she goes on by typing; a busy server is asked again.
         self.write()
         self.say_why()
         expect(self.page.locator("form[data-unsent]")).to_have_count(0)
@@ -179,5 +180,5 @@ def test_what_is_typed_is_in_its_cell_and_in_the_draft(new_tab, seed):
     finally:
         for key in THEIRS:
             change_quota(other.page, key, float(history.began[key]))
-    # The console tells of the failures that were meant.
+    # The console reports the failures that the test caused.
     tab.faults = [one for one in tab.faults if not one.startswith("console: ")]

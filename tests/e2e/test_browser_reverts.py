@@ -1,4 +1,4 @@
-"""A change of a quota is taken back in a real browser, after looking at what that means."""
+"""A quota change is reverted in a real browser after a preview of the effect."""
 
 import pytest
 from playwright.sync_api import expect

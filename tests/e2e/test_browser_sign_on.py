@@ -1,4 +1,4 @@
-"""Single sign-on in a browser: from a page of Kant to the provider and back to the page."""
+"""Single sign-on in a browser leads from a page of Kant to the provider and back to the page."""
 
 import pytest
 from playwright.sync_api import expect

@@ -1,5 +1,5 @@
-"""Random histories of the form to submit a job: fields typed quickly and suggestions applied while
-the answers that stand beside it are late, overtake each other, fail or are lost."""
+"""Random histories of the submit form: fields are typed quickly and suggestions applied while
+the previews beside it are late, reordered, failed or lost."""
 
 import json
 from random import Random
@@ -20,7 +20,7 @@ FIELDS = {
     "sets-0-gpus": ("1", "8", "0.5", "0"),
     "sets-0-gpu_type": ("H100", "H200"),
 }
-# What the page says of the newest of what was typed: by the command that would send it.
+# The preview of the newest input, recognised by the command that would submit it.
 SAID = "() => document.getElementById('curl')?.textContent ?? ''"
 OPEN = """() => document.querySelector("#preview").ariaBusy !== "true"
   && !document.querySelector("[data-not-checked]:not([hidden])")"""
@@ -57,7 +57,7 @@ class Form:
             self.page.keyboard.press("Tab")
 
     def apply(self):
-        """What the button says that is pressed, whatever was typed since."""
+        """The button applies what it says when pressed, whatever was typed since."""
         data = self.page.evaluate(APPLY)
         self.answers.told.append(f"apply {data}")
         for name, value in (data or {}).items():
@@ -73,7 +73,7 @@ class Form:
             expect(self.field(name), "\n".join(self.answers.told)).to_have_value(text)
 
     def says_what_is_typed(self):
-        """What stands beside the form is of what is in it, or says that it is not."""
+        """The preview matches the form, or the page says that it does not yet."""
         is_open, said, fields = self.page.evaluate(
             f"""() => [({OPEN})(), ({SAID})(),
               Object.fromEntries(new FormData(document.getElementById("job-form")))]"""
@@ -104,7 +104,7 @@ def form(new_tab):
     tab.allowed = {401, 500, 503}
     tab.sign_in("erin")
     yield tab, tab.page
-    # The console tells of the failures that were meant.
+    # The console reports the failures that the test caused.
     tab.faults = [one for one in tab.faults if not one.startswith("console: ")]
 
 
@@ -121,7 +121,7 @@ def test_what_is_typed_stays_and_what_is_said_of_it_is_of_it(form, seed):
     for name, text in {"name": "last", "sets-0-count": "3", "priority": "2"}.items():
         played.field(name).fill(text)
         played.typed[name] = text
-    # Nobody types any more: what failed is asked again.
+    # Nobody types any more: the page asks again by itself after a failure.
     played.answers.honest()
     page.wait_for_function(f"{OPEN}", timeout=60_000)
     played.shows_all()

@@ -1,4 +1,4 @@
-"""Templates in a real browser: the form saved as one, and filled in from it."""
+"""Templates in a real browser: save the form as one and fill the form from it."""
 
 import pytest
 from playwright.sync_api import expect

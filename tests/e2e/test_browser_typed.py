@@ -1,5 +1,5 @@
-"""What was typed into a form is there again where it did not arrive: the sign-in had ended, the
-server was busy or broken, or the connection was lost."""
+"""Input is restored when a form did not arrive: the session had ended, the server was busy or
+broken, or the connection was lost."""
 
 import json
 import re
@@ -14,8 +14,8 @@ from tests.cases import NIGHTLY, some
 from tests.e2e import scene, story
 
 pytestmark = [pytest.mark.browser]
-# Page, who, the form. What is saved of it stays for the tests that follow on this site: the limits
-# are those of a tenant that submits no jobs.
+# Page, user, form. What is saved stays on the site for later tests: the limits belong to a tenant
+# that submits no jobs.
 FORMS = [
     ("/jobs/new/", "erin", "#job-form"),
     ("/quotas/vision/H200/", "vera", "main form[data-once]"),
@@ -41,7 +41,7 @@ FIELDS = (
 
 
 def fresh(new_tab, who):
-    """A tab with a session of its own: others go on with theirs."""
+    """Open a tab with a session of its own, so that the others keep theirs."""
     tab = new_tab()
     tab.allowed = {401, 403, 422}
     tab.page.on("dialog", lambda dialog: dialog.accept())
@@ -96,7 +96,7 @@ def test_a_form_that_was_sent_too_late_comes_back_as_it_was(new_tab, page, who, 
     expect(tab.page.get_by_text(BACK)).to_be_visible()
     assert (typed_into(at), checked_in(at)) == before
     assert tab.axe() == []
-    # Once.
+    # Once only.
     assert tab.page.evaluate("sessionStorage.getItem('kant-typed')") is None
     tab.page.goto(f"{tab.site}/jobs/")
     tab.open(page)
@@ -124,19 +124,19 @@ def dropped(route):
 
 
 def broken_late(route):
-    """The page that has sent the form is loaded by then."""
+    """The fault comes after the page that sent the form has loaded."""
     time.sleep(1.0)
     broken(route)
 
 
 FAILURES = [busy, broken, gateway, dropped]
 EACH = [(*form, fault) for form in FORMS for fault in FAILURES]
-# By day each failure once, with forms that are not among those that are sent too late.
+# By day try each failure once, on forms other than those sent too late.
 FAILED = EACH if NIGHTLY else [(*f, one) for f, one in zip(FORMS[2::3], FAILURES, strict=True)]
 
 
 def fail_next_post(tab, fault):
-    """The next form of this tab that is sent meets the fault; later ones arrive."""
+    """Make the next form that this tab sends meet the fault; later ones arrive."""
 
     met = []
 
@@ -152,7 +152,7 @@ def fail_next_post(tab, fault):
 
 
 def send(tab, button, fault):
-    """Press the button; returns when the page in place of the answer is there."""
+    """Press the button; return once the page that replaces the answer is there."""
     fail_next_post(tab, fault)
     if fault is not dropped:
         with tab.page.expect_response(lambda one: one.status >= 500):
@@ -184,7 +184,7 @@ def test_a_form_that_met_a_failure_comes_back_as_it_was(new_tab, page, who, form
     expect(tab.page.get_by_text(BACK)).to_be_visible()
     expect(tab.page.get_by_text(UNSURE)).to_be_visible()
     assert (typed_into(at), checked_in(at)) == before
-    # Once; and a form that the server has judged is not brought again.
+    # Once only; the page does not restore a form that the server has judged.
     assert tab.page.evaluate("sessionStorage.getItem('kant-typed')") is None
     at.locator("button[type=submit].btn-main").first.click()
     tab.page.wait_for_load_state()
@@ -212,7 +212,7 @@ def test_a_text_comes_back_though_drawing_it_again_fails_too(new_tab, again):
 
 
 def test_a_check_that_follows_the_form_is_not_taken_for_it(new_tab):
-    """Of fields that were typed just before the form was sent."""
+    """The check is about fields that were typed just before the form was sent."""
     tab = new_tab()
     tab.allowed = {422, 500}
     tab.sign_in("erin")
@@ -269,14 +269,14 @@ def test_quotas_that_were_not_saved_are_in_their_cells_with_reason_and_times(new
     reason.fill("Season")
     before = cell.input_value()
     cell.fill(f"{before} shared lend 3")
-    # No check has brought the last cell to the server yet, and none does any more.
+    # No check has sent the last cell to the server yet, and none will.
     send(tab, tab.page.get_by_role("button", name="Save changes"), fault)
     tab.open("/quotas/")
     expect(tab.page.get_by_text("Your earlier edits are back")).to_be_visible()
     expect(cell).to_have_value(f"{before} shared lend 3")
     expect(reason).to_have_value("Season")
     expect(starts).to_have_value("2040-01-31T18:00")
-    # What has been applied does not come back as an edit, though its cell says less now.
+    # An applied value does not return as an edit, though its cell now shows an older one.
     starts.fill("")
     for text in (f"{before} shared lend 3", f"{before} shared lend any"):
         reason.fill("Season")

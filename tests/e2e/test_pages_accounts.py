@@ -12,7 +12,7 @@ URL = "/settings/tokens/"
 
 
 def made(client, name: str = "ci") -> tuple[str, str]:
-    """Make a token as the form does; its secret and the page that shows it."""
+    """Create a token with the form; return its secret and the page that shows it."""
     answer = client.post(URL, {"name": name, "lasts": "30"})
     assert (answer.status_code, answer["Location"]) == (302, URL)
     page = client.get(URL)
@@ -36,7 +36,7 @@ def test_a_secret_is_shown_once_and_kept_nowhere(as_user):
     again = client.get(URL).content.decode()
     assert secret not in again
     assert "The token “ci” cannot be shown again" in again
-    token = ApiToken.objects.get()  # loading the page again made no other
+    token = ApiToken.objects.get()  # reloading the page created no other
     assert token.expires_at
     assert secret not in str(vars(token))
     assert "cannot be shown again" not in client.get(URL).content.decode()
@@ -106,6 +106,6 @@ def test_lists_follow_by_themselves(as_user, path):
     text = fragment.content.decode()
     assert fragment.status_code == 200
     assert "<html" not in text
-    assert "<dialog" not in text  # an open dialog would be closed by the next update
-    # Numbers above the list come in a part of their own.
+    assert "<dialog" not in text  # the next update would close an open dialog
+    # Numbers above the list update as a part of their own.
     assert re.split(r"</dl>\s*</div>", text)[-1].strip()[:60] in page

@@ -40,7 +40,7 @@ def test_a_move_is_kept_in_the_draft_shown_and_saved(vera):
     assert "tenants/speech/place" in text_of(vera.get("/tenants/speech/"))
     page = text_of(vera.get(PLACE))
     assert '<option value="research" selected>research (now)' in page
-    assert "top of the tree" not in page  # only operators move there
+    assert "top of the tree" not in page  # only operators move tenants at this level
     answer = vera.post(PLACE, form(weight="2"), follow=True)
     assert "The change is in your draft" in text_of(answer)
     assert "moves below vision, weight 1 → 2" in text_of(answer)
@@ -98,7 +98,7 @@ def test_an_edit_leaves_the_draft(vera):
 def test_somebody_faster_is_told_and_overwritten_only_when_seen(vera):
     vera.post(PLACE, form(parent="research", weight="2"))
     Tenant.objects.filter(name="speech").update(weight=3)
-    # The page was opened before: it does not overwrite.
+    # The page was opened before: it does not overwrite the newer draft.
     vera.post(PLACE, form(parent="research", weight="4"))
     checked = text_of(vera.post("/quotas/check/", sheet()))
     assert "Weight: theirs 3, yours 4, 1 when you began." in checked
@@ -119,14 +119,14 @@ def test_theirs_is_taken_field_by_field(vera):
     assert checked.count("Take theirs") == 1
     speech = str(Tenant.objects.get(name="speech").pk)
     assert f'hx-vals=\'{{"theirs": "{speech}"}}\'' in checked
-    # What is typed in the cells beside is kept by the same request.
+    # The same request keeps what is typed in the neighbouring cells.
     edits = sheet(nlp="90") | {"tab": "t", "stamp": "1", "theirs": speech}
     taken = text_of(vera.post("/quotas/check/", edits))
     assert "Take theirs" not in taken
     assert 'value="speech: moves below vision"' in taken
     assert drafted() == {"speech": {"parent": "vision"}, "nlp": {"weight": "5"}}
     assert "3 changes<" in taken
-    # Asked again, where nobody was faster any more, it takes nothing.
+    # Repeated without a competing change, it takes nothing.
     vera.post("/quotas/check/", sheet() | {"theirs": speech})
     assert drafted() == {"speech": {"parent": "vision"}, "nlp": {"weight": "5"}}
 

@@ -1,4 +1,4 @@
-"""Each page that takes filters names those that it does not know, by their name or their value."""
+"""Every page with filters names those that it does not know, whether by name or by value."""
 
 import re
 
@@ -11,7 +11,7 @@ from tenants.models import Tenant
 from webhooks.models import Webhook
 
 OTHER = "quite-another"
-# What stands in the addresses of pages, by the name that it has there.
+# A valid value for each path parameter, by the name of the page.
 PARTS = {
     "name": {"default": "demo", "tenant": "vision", "queue": "default", "node": "node-005",
              "tenant-members": "vision", "tenant-place": "vision", "tenant-limits": "vision",
@@ -20,15 +20,15 @@ PARTS = {
     "cluster": {"default": "demo"},
     "gpu_type": {"default": "H200"},
 }  # fmt: skip
-# Finding nothing is an answer to a search; containers are known to the cluster, which is not there.
+# Finding nothing is a valid answer to a search; only the cluster, absent here, knows containers.
 SEARCHES = {"q", "container"}
 THERE_ARE = re.compile(r"There is no filter “[^”]+” here; the filters are ([a-z_, ]+)")
-WHOLE = "</html>"  # what comes into an open page has none
+WHOLE = "</html>"  # parts that load into an open page have none
 SAID = re.compile(r'<h[12]>([^<]*)</h[12]>|<div class="notice[^>]*>.*?<div>([^<]*)</div>')
 
 
 def pages(patterns=None):
-    """Each named address without a part of its own kind."""
+    """Yield (name, path parameters) of every named page outside of REST."""
     for entry in get_resolver().url_patterns if patterns is None else patterns:
         if not isinstance(entry, URLPattern):
             if entry.namespace is None and str(entry.pattern) != "api/v1/":
@@ -55,12 +55,12 @@ def addresses():
 
 @pytest.fixture
 def told(as_user):
-    """(address, what it says of a parameter that there is not) of each page."""
+    """Return (address, what it says about an unknown parameter) for each page."""
     client, found = as_user("operator"), {}
     for address in addresses():
         answer = client.get(address, {OTHER: "1"}, follow=True)
         is_page = answer.get("Content-Type", "").startswith("text/html")
-        # Who is signed in is led on from there.
+        # A signed-in user is redirected from there.
         if is_page and not address.startswith("/login/"):
             found[address] = answer.content.decode()
     return found

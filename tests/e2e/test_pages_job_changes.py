@@ -1,4 +1,4 @@
-"""What people do to a waiting job and to an array, and what its page tells, without a browser."""
+"""Actions on a waiting job and on an array, and what the job's page shows, without a browser."""
 
 import re
 import uuid
@@ -24,7 +24,7 @@ def played(db):
 
 
 def plain(answer) -> str:
-    """The text of a page with its tags taken out."""
+    """Return the text of a page without its tags."""
     text = re.sub(r"<(svg|script|title).*?</\1>", "", answer.content.decode(), flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", text).split()).replace(" ,", ",").replace(" .", ".")
 
@@ -105,7 +105,7 @@ def test_a_wrong_change_opens_the_dialog_again(as_user, field, value, message):
     error = re.search(rf'id="id_change-{field}-error">.*?</svg>([^<]*)', text, re.DOTALL)
     assert error, "no message beside the field"
     assert message in error[1]
-    assert f'hx-get="{job_url("held")}"' in text  # the page goes on to follow the job
+    assert f'hx-get="{job_url("held")}"' in text  # the page goes on following the job
     assert Job.objects.get(name="held").version == 1
 
 
@@ -161,7 +161,7 @@ def test_how_many_pods_a_job_has_is_changed_also_while_it_runs(as_user):
         error = re.search(r'id="id_change-pods_0-error">.*?</svg>([^<]*)', wrong.content.decode())
         assert error
         assert told in error[1]
-    # A gang that began meanwhile needs all its pods, and says so.
+    # A gang that has started needs all its pods; the page says so.
     Job.objects.filter(name="prepare").update(gang=True)
     assert "pods_0" not in client.get(url).content.decode()
     late = client.post(f"{url}change/", {**shown, "change-pods_0": "3"})
@@ -230,7 +230,7 @@ def test_the_buttons_of_an_array_follow_its_jobs(as_user):
     assert 'id="array-actions"' not in client.get("/jobs/", headers=live).content.decode()
 
 
-# --- what the page tells --------------------------------------------------------------------------
+# --- what the page shows --------------------------------------------------------------------------
 def test_the_page_tells_of_dependencies_limits_and_the_reservation(as_user):
     text = plain(as_user("erin").get(job_url("head")))
     assert "After the success of prepare Succeeded" in text
@@ -341,7 +341,7 @@ def test_what_waits_of_an_array_is_held_and_released(as_user):
     assert "The held jobs of sweep are released." in plain(client.post(release, follow=True))
     assert not held.exists()
     assert "is on hold" in plain(client.post(release, follow=True))
-    # Of an array of which some jobs are held both can be done.
+    # For an array with some jobs on hold, both actions are possible.
     Job.objects.filter(name="sweep-2").update(held=True)
     assert offered(client.get(ARRAY_URL)) == ["release", "hold"]
 

@@ -1,4 +1,4 @@
-"""What jobs of a cluster may name: everybody reads it, operators change it."""
+"""Everybody can read what jobs of a cluster may name; only operators change it."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def _reached(played):
 
 
 def typed(rules=None, shown=None, **fields):
-    """What a browser sends of the form that was shown with the rules `shown`."""
+    """Return what a browser sends for a form that was shown with the rules `shown`."""
     shown = effective_rules(shown or {})
     document = {**shown, **(rules or {})}
 
@@ -72,7 +72,7 @@ def test_an_operator_sets_what_is_not_the_default_and_goes_back(as_user, changed
     assert "are saved. Existing jobs are not affected." in shown
     for value in changed.values():
         assert all(name in shown for name in value) if isinstance(value, list) else True
-    # The defaults written again are the defaults.
+    # Writing the defaults again restores the defaults.
     assert client.post(URL, typed(effective_rules({}), shown=changed)).status_code == 302
     assert rules() == {}
 
@@ -80,7 +80,7 @@ def test_an_operator_sets_what_is_not_the_default_and_goes_back(as_user, changed
 def test_what_somebody_else_set_meanwhile_stays(as_user):
     client = as_user("operator")
     Cluster.objects.update(job_rules={"max_priority": 7})
-    client.post(URL, typed({"denied_env": ["LD_*"]}))  # a page from before
+    client.post(URL, typed({"denied_env": ["LD_*"]}))  # an outdated page
     assert rules() == {"max_priority": 7, "denied_env": ["LD_*"]}
 
 
@@ -112,7 +112,7 @@ def test_bad_input_is_told_beside_its_field_and_changes_nothing(as_user, sent, f
     page = answer.content.decode()
     assert f'id="id_{field}-error"' in page
     assert text in page
-    assert "a/b" in page  # what was typed is still there
+    assert "a/b" in page  # the input is still there
     assert rules() == {}
 
 

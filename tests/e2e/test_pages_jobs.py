@@ -1,4 +1,4 @@
-"""Job pages without a browser: who sees what, filters, paging, cancelling."""
+"""Job pages without a browser: visibility by role, filters, paging, cancelling."""
 
 import base64
 import re
@@ -187,7 +187,7 @@ def test_a_page_without_filters_says_so(as_user, page):
     assert "This page has no filter" not in as_user("operator").get(page).content.decode()
 
 
-FAR = "0001-01-01T00:00:00+14:00|0b8f3c52-6d0e-4f7a-9a41-5c2d7e8f9a10"  # not a time of UTC
+FAR = "0001-01-01T00:00:00+14:00|0b8f3c52-6d0e-4f7a-9a41-5c2d7e8f9a10"  # not a time in UTC
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_a_job_that_misses_pods_says_how_many_wait(as_user):
         "The other one waits in the queue and starts as soon as quotas and free GPUs allow it."
         in text
     )
-    # A pod that gave its place back waits for another, one that has done its work does not.
+    # A pod that gave up its place waits for another one; a pod that has finished does not.
     first, second = job.placements.order_by("ordinal")[:2]
     Placement.objects.filter(pk=first.pk).update(state=PlacementState.RELEASED)
     Placement.objects.filter(pk=second.pk).update(state=PlacementState.SUCCEEDED)
@@ -445,7 +445,7 @@ def test_a_job_that_misses_pods_says_how_many_wait(as_user):
     assert f"{pods - 1} of its {pods + 1} pods" in text
     assert "The other 2 wait in the queue, and each starts as soon as" in text
     assert f">{pods - 1} <small>of {pods + 1}<" in text
-    # A gang that runs has all it was promised; an elastic one may get more, as its quota allows.
+    # A running gang has all that it was promised; an elastic one may get more if its quota allows.
     Job.objects.filter(pk=job.pk).update(gang=True)
     text = client.get(url).content.decode()
     assert "in the queue, and each" not in text
@@ -461,7 +461,7 @@ def test_a_job_that_waits_says_what_would_start_and_when_as_before_it_was_submit
     part = client.get(f"{url}outlook/").content.decode()
     assert "<dt>Quota</dt><dd>vision uses" in part
     assert "<dt>Expected start</dt>" in part
-    # From now on the page has it from its beginning.
+    # From now on the page has the log from its beginning.
     again = client.get(url, headers={"HX-Request": "true"}).content.decode()
     assert "Working out when it could start" not in again
     assert "<dt>Quota</dt><dd>vision uses" in again

@@ -1,4 +1,4 @@
-"""The table of jobs without a browser: orders, filters, files, what is kept, acts on many jobs."""
+"""The table of jobs without a browser: orders, filters, files, saved views, acts on many jobs."""
 
 import csv
 from datetime import timedelta
@@ -22,7 +22,7 @@ def rows_of(answer) -> list[dict[str, str]]:
 
 
 def listed(client, query: str) -> list[str]:
-    """Names of all jobs that the address finds, in order, page by page."""
+    """Return the names of all jobs at the address, in order, over all pages."""
     found, address = [], f"/jobs/?{query}"
     while address:
         answer = client.get(address)

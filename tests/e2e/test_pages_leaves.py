@@ -1,4 +1,4 @@
-"""From the charts of free GPUs to the leaves and nodes behind them."""
+"""The charts of free GPUs link to the leaves and nodes behind them."""
 
 import pytest
 from django.db import connection

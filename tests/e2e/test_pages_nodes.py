@@ -1,4 +1,5 @@
-"""Operators take nodes out of service on pages: what it would do, how far it is, and back."""
+"""Operators take nodes out of service on pages: the effect beforehand, the progress, the way
+back."""
 
 import html
 from datetime import timedelta
@@ -14,7 +15,7 @@ from tests.scheduling.test_rehearsal import runs
 
 @pytest.fixture
 def held(played):
-    """A place of a job of vision."""
+    """A place that a job of vision holds."""
     return Placement.objects.filter(job__tenant__name="vision", state="RUNNING").first()
 
 
@@ -38,7 +39,7 @@ def test_a_node_is_drained_followed_and_taken_back(as_user, held):
         schedulable=False, facts={"health": {"value": "draining", "source": "an order of operator"}}
     )
     assert "Draining" in told(client.get(f"/ops/nodes/?q={held.node}"))
-    # Whoever may not see the job sees that one is left, and cannot act.
+    # A person who may not see the job sees that one is left, and cannot act on it.
     other = told(as_user("vik").get(page))
     assert held.job.name not in other
     assert "a job of another tenant" in other

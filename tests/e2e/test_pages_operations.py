@@ -120,7 +120,7 @@ def test_overview_tells_what_a_new_job_could_start_with_and_why_no_more(as_user)
     part = client.get("/can-start/").content.decode()
     shown = dict(re.findall(r"Can start, (\w+)</dt><dd class=\"big\">(\d+)", part))
     assert shown.keys() == {"H200", "H100", "L40S"}
-    # vision holds 6 of its 8 L40S and may borrow; more than 68 whole GPUs are not free.
+    # vision holds 6 of its 8 L40S and may borrow; no more than 68 whole GPUs are free.
     assert 0 < int(shown["L40S"]) <= 64
     for gpu_type, gpus in shown.items():
         per_node = 4 if gpu_type == "L40S" else 8
@@ -132,7 +132,7 @@ def test_overview_tells_what_a_new_job_could_start_with_and_why_no_more(as_user)
                     "/api/v1/jobs?dry_run=true", document | pods, content_type="application/json"
                 ).json()
                 assert (answer["rehearsal"]["outlook"] == "starts") == starts, (gpu_type, size)
-    # From now on the page has it from its beginning, and when it asks for its news.
+    # From now on the page has it from its beginning and asks only for news.
     assert "being worked out…" not in client.get("/").content.decode()
     live = client.get("/", headers={"HX-Request": "true"}).content.decode()
     assert "GPUs now" in live
@@ -221,7 +221,7 @@ def test_who_leads_the_shards_of_a_divided_cluster(as_user):
 
 def test_quotas_are_a_tree_of_bars_on_one_scale(as_user):
     def rows(query: str) -> list[tuple[str, int, float]]:
-        """Tenant, depth, and how much of the width a bar takes up."""
+        """Return tenant, depth, and how much of the width each bar takes up."""
         page = as_user("operator").get(f"/ops/{query}").content.decode()
         tree = page.partition("quota-tree")[2].partition("</table>")[0]
         found = []
@@ -456,7 +456,7 @@ def test_the_part_that_refreshes_reads_nodes_and_queue_once_whatever_the_number_
     client.get("/ops/", **refresh)  # how true estimates were is told again while that is fresh
 
     def changes():
-        """Or the page would be told as it was."""
+        """Record a change; otherwise the page would be served unchanged."""
         Tenant.objects.update(version=F("version") + 1)
 
     changes()
@@ -470,4 +470,4 @@ def test_the_part_that_refreshes_reads_nodes_and_queue_once_whatever_the_number_
         assert "X4" in client.get("/ops/", **refresh).content.decode()
     sql = " ".join(q["sql"] for q in before)
     assert sql.count('FROM "scheduling_job"') == 1
-    assert 'FROM "scheduling_clusterpolicy"' not in sql  # what tells of changes joins it
+    assert 'FROM "scheduling_clusterpolicy"' not in sql  # the record of changes joins it

@@ -1,4 +1,4 @@
-"""The pages that change the policy of a cluster, without a browser: form, check and save."""
+"""The pages that change a cluster's policy, without a browser: form, check and save."""
 
 from dataclasses import fields
 
@@ -105,7 +105,7 @@ def test_what_the_form_says_is_what_it_was_shown_with():
     assert data["shards"] == "a; H100, A100\nb; ; c/s1, c/s2\nc"
     form = PolicyForm(policy, ["H100"], data | {"shards": data["shards"].replace("\n", "\r\n")})
     assert form.is_valid(), form.errors
-    # A hundredth of a minute is all that the page can say of what was not touched.
+    # The page shows hundredths of a minute; untouched fields keep their exact value.
     assert form.changes() == {}
     before = {"strategies": {"training": "binpack"}, "preemption": []}
     other = PolicyForm(effective(before), ["H100"], data)
@@ -199,7 +199,7 @@ def test_a_damaged_page_says_so(ops, broken):
     assert not ClusterPolicy.objects.exists()
 
 
-# --- what it would mean, and the save -------------------------------------------------------------
+# --- the preview, and the save --------------------------------------------------------------------
 def test_a_change_is_looked_at_field_by_field_and_saved_with_its_reason(ops):
     before = {"strategies": {"training": "binpack"}, "preemption": []}
     change({"queueing": "backfill", "blame_s": 60, **before})
@@ -304,7 +304,7 @@ def test_a_change_made_meanwhile_is_told_and_not_overwritten_unseen(ops):
     saved(ops, answer)  # having seen it
     assert now() == {"queueing": "backfill", "max_attempts": 3, "blame_s": 60.0}
     assert AuditRecord.objects.first().before["max_attempts"] == 3
-    # Whoever still has the form open is told too, and what was not touched there stays.
+    # A person with the form still open is told too, and fields untouched there keep the new value.
     live = ops.post(DRAFT, sent(form, warn_before_s="7"), headers={"HX-Request": "true"})
     assert "Max attempts: 8 to 3 , by operator" in plain(live)
     late = ops.post(CHECK, sent(form, warn_before_s="7"))
@@ -320,7 +320,7 @@ def test_a_policy_that_was_saved_as_it_was_meanwhile_is_saved_at_the_second_try(
     answer = saved(ops, check)
     assert "Somebody saved this policy without a change in the meantime" in plain(answer)
     assert saved(ops, answer).status_code == 302
-    again = saved(ops, check)  # an older page: the change is there already
+    again = saved(ops, check)  # an outdated page: the change is already made
     assert again["Location"] == CHANGES
     assert policy_of(Cluster.objects.get()).version == 2
 

@@ -1,4 +1,4 @@
-"""A change of a policy is replayed, listed and reverted on pages, without a browser."""
+"""A policy change is replayed, listed and reverted on pages, without a browser."""
 
 import json
 import uuid
@@ -40,7 +40,7 @@ def test_exactly_this_policy_is_replayed_and_one_comes_back_from_there(ops):
     assert replay.state == ReplayState.DONE, replay.message
     text = plain(ops.get(back))
     assert "What it would have meant Replay of" in text
-    assert "The policy was changed on" in text  # a doubt that the replay tells of itself
+    assert "The policy was changed on" in text  # a caveat that the replay reports about itself
     assert "Mean wait" in text
     assert "start earlier" in text
     assert "Mean wait" in plain(checked(ops, queueing="backfill", **{"preemption.priority": "on"}))

@@ -1,5 +1,5 @@
-"""Of every part of a page that is asked for again and again: who has it is told 304 until something
-changes, whoever has not is shown what there is now, and nobody what only another may see."""
+"""Every polled part of a page answers 304 until something changes. Clients without the current
+version get it in full, and nobody gets what only others may see."""
 
 import re
 from datetime import timedelta
@@ -45,7 +45,7 @@ def order():
     return QuotaOrder.objects.get()
 
 
-# By template: who looks at it, and its address.
+# By template: the user who looks at it, and its address.
 POLLED = {
     "scheduling/jobs/jobs.html": ("erin", lambda: "/jobs/"),
     "scheduling/jobs/job.html": ("erin", lambda: f"/jobs/{job('RUNNING').pk}/"),
@@ -79,7 +79,7 @@ POLLED = {
         lambda: f"/webhooks/{delivery().webhook_id}/deliveries/{delivery().pk}/",
     ),
 }
-# What the engine is asked is told again for some seconds.
+# Answers of the engine are reused for some seconds.
 ASKED = ("scheduling/jobs/_job_live.html", "metrics/overview/_overview_live.html")
 
 
@@ -91,7 +91,7 @@ def delivery():
 def organisation(played, monkeypatch):
     monkeypatch.setattr(conditional, "WORDS_LAST_S", 10**9)
     now, ticks = timezone.now(), count(1)
-    # Words of time stand still.
+    # Freeze the texts that depend on the time.
     monkeypatch.setattr(timezone, "now", lambda: now + timedelta(microseconds=next(ticks)))
     Replay.objects.create(
         cluster=Cluster.objects.get(), since=now - timedelta(days=1), until=now, policy_before={},
@@ -114,7 +114,7 @@ def organisation(played, monkeypatch):
 
 @pytest.fixture
 def signed_in(played):
-    """A browser of each user, whose session stays."""
+    """Return a client for each user, whose session stays."""
     browsers = {}
 
     def of(username):
@@ -127,7 +127,7 @@ def signed_in(played):
 
 
 def much_changes():
-    """Something on each of the pages, as services and schedulers write it."""
+    """Change something on each of the pages, as services and schedulers would."""
     operator = User.objects.get(username="operator")
     for state in ("RUNNING", "PENDING"):
         one = job(state)
@@ -158,16 +158,17 @@ def live(client, path, tag=""):
 
 
 def text_of(answer):
-    """Without the secrets of forms, which are others in each answer."""
+    """Return the text without the secrets of forms, which differ in each answer."""
     return re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", answer.content.decode())
 
 
 def polling():
-    """{template: where its polled part is asked for}: the name of an address, or "" = its own."""
+    """Return {template: where its polled part is requested}: the name of an address, or "" = its
+    own."""
     found = {}
     for path in TEMPLATES.rglob("*.html"):
         for tag in re.findall(r"<[^<>]*\bdata-poll=.*?>", path.read_text()):
-            # Charts are no HTML: they have tags of their own texts.
+            # Charts are not HTML: their ETags come from their own texts.
             if (asked := re.search(r'hx-get="(.*?)"(?: |>)', tag)) is not None:
                 named = re.search(r"{% url '([\w-]+)'", asked[1])
                 found[path.relative_to(TEMPLATES).as_posix()] = named[1] if named else ""

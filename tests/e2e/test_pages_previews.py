@@ -1,4 +1,4 @@
-"""What the page that submits a job says of it before it is submitted."""
+"""The submit page previews what would become of a job before it is submitted."""
 
 import re
 
@@ -12,7 +12,7 @@ from tests.e2e.test_pages_submission import FORM
 
 @pytest.fixture
 def unheard(played):
-    """No scheduler has been at work yet: the preview tells what quotas alone say."""
+    """No scheduler has run yet: the preview shows what follows from quotas alone."""
     Cluster.objects.update(last_cycle_at=None)
 
 

@@ -1,4 +1,5 @@
-"""The pages of queues, without a browser: what each role sees and may do, and what it costs."""
+"""The queue pages without a browser: what each role sees and may do, and how many queries they
+cost."""
 
 import html
 import re
@@ -43,7 +44,7 @@ def put_into(queue, *names):
 
 # --- the list -------------------------------------------------------------------------------------
 def rows(answer) -> dict[str, str]:
-    """{queue: its row as text}."""
+    """Return {queue: its row as text}."""
     found = re.findall(r'<tr id="queue-\d+">(.*?)</tr>', answer.content.decode(), re.DOTALL)
     texts = [html.unescape(" ".join(re.sub(r"<[^>]+>", " ", row).split())) for row in found]
     return {" ".join(text.split()[:3]): text for text in texts}
@@ -65,7 +66,7 @@ def test_a_row_tells_stages_head_oldest_and_what_runs(as_user, nightly):
     nightly.max_gpus, nightly.max_running = {"H200": 16}, 3
     nightly.save()
     text = rows(as_user("erin").get(LIST))["vision / nightly"]
-    # By quota and by what can never run; behind; fragmented.
+    # By quota and by jobs that can never run; behind a head; by fragmentation.
     assert text.startswith("vision / nightly Open 2 1 1 0 wait-002 Behind in queue")
     assert "72 min" in text or "1 h 12 min" in text
     assert "0 of 3 jobs H200 0 / 16" in text
@@ -126,7 +127,7 @@ def test_what_is_held_of_each_gpu_type(played):
 
 def test_the_head_is_the_first_that_stands_in_the_order(played):
     (found,) = queues_now([queue()])
-    assert found.head.name == "wait-003"  # of those that wait their turn the oldest
+    assert found.head.name == "wait-003"  # the oldest of those that wait their turn
     Job.objects.filter(name="wait-000").update(priority=1)
     assert queues_now([queue()])[0].head.name == "wait-000"
     Job.objects.filter(tenant__name="vision").update(held=True)
@@ -249,7 +250,7 @@ def test_who_does_not_administer_the_tenant_changes_nothing(as_user, nightly):
 
 # --- settings -------------------------------------------------------------------------------------
 def sent(client, path, **typed):
-    """What a browser sends of the form as it was shown, with what was typed."""
+    """Return what a browser sends for the form as shown, with some fields typed."""
     form = client.get(path).context["form"]
     data = {}
     for field in form:
@@ -293,7 +294,7 @@ def test_settings_are_set(as_user, nightly):
     assert "Who may submit engineer, erin, vera" in text
     record = AuditRecord.objects.get(action="queue.changed")
     assert record.reason == "Season"
-    # What was set is what the form shows, and goes again.
+    # The form shows the current settings, and sends them again.
     page = client.post(
         path, sent(client, path, max_gpus="", kinds=[], default_preemptible="", max_limit_min="")
     )

@@ -1,4 +1,4 @@
-"""Drafts on the quota pages, without a browser: what is kept, what is not applied unseen."""
+"""Drafts on the quota pages, without a browser: edits are kept, and none is applied unseen."""
 
 import html
 import re
@@ -21,7 +21,7 @@ from tests.e2e.test_pages_quotas import (
 
 
 def shown(answer, tenant):
-    """What stands in the field of a cell."""
+    """Return what the field of a cell shows."""
     found = re.search(rf'id="q-{key(tenant)}" value="([^"]*)"', answer.content.decode())
     assert found
     return html.unescape(found[1])
@@ -39,17 +39,18 @@ def test_a_check_keeps_what_is_typed_also_what_is_no_number(as_user):
     assert 'value="Season"' in text
     assert "2 changes" in text
     assert guaranteed("vision") == 128
-    # A cell that says again what the quota is leaves the draft, where the page had it marked.
+    # A cell set back to the current quota leaves the draft if the page had it marked.
     back = sheet("", vision="128") | {"marked": [key("vision")]}
     as_user("vera").post("/quotas/check/", back)
     assert drafted() == {"nlp": "<junk>"}
-    # One that the page never showed as edited stays.
+    # A cell that the page never showed as edited stays in the draft.
     as_user("vera").post("/quotas/check/", sheet("", nlp="96"))
     assert drafted() == {"nlp": "<junk>"}
 
 
 def test_an_edit_that_came_true_is_none_and_the_next_one_begins_anew(as_user):
-    """As where a check read the quotas before its edits were saved, and writes them after that."""
+    """A check may read the quotas before its edits are saved, and write them to the draft
+    afterwards."""
     before = quota("vision")
     late = edits.DraftEdit(before.tenant, before.gpu_type, "100", before.version)
     as_user("vera").post("/quotas/", sheet("Season", vision="100"))
@@ -107,7 +108,7 @@ def test_a_tab_does_not_write_again_what_another_one_has_changed(as_user):
     saved = vera.post("/quotas/", mine | {"fresh": ""})
     assert (saved.status_code, shown(saved, "vision")) == (422, "110")
     assert guaranteed("vision") == 128
-    # Nor what was taken back there, before it is saved.
+    # Nor an edit that was undone there, before it is saved.
     vera.post("/quotas/discard/")
     checked = vera.post("/quotas/check/", mine | {"fresh": key("nlp")})
     assert "You undid this edit" in note(checked, "vision")
@@ -205,7 +206,7 @@ def test_statements_of_the_page_do_not_grow_with_tenants_in_drafts_and_orders(
     starts_at = f"{timezone.now() + timedelta(days=30):%Y-%m-%dT%H:%M}"
     later = {"placed": told, "starts_at": starts_at}
     assert operator.post("/quotas/", sheet("Later") | later).status_code == 302
-    # What somebody has changed since is overtaken, in drafts and in orders.
+    # If somebody has changed the quota since, the edit is outdated, in drafts and in orders.
     for row in rows[:10]:
         vera.post(f"/tenants/{row.name}/place/", form)
     for row in rows[10:20]:
@@ -231,7 +232,7 @@ def test_mode_and_limits_are_kept_in_the_draft_and_saved_with_it(as_user):
     opened = vera.get(page).content.decode()
     assert "These values are from your draft" in opened
     assert 'name="borrow_limit" inputmode="decimal" value="16"' in opened
-    # Who types the guarantee as it was keeps what is edited beside.
+    # Typing the old guarantee again keeps the edits of the other fields.
     marked = sheet(vision="128") | {"marked": key("vision"), f"t-{key('vision')}": "May borrow 16"}
     checked = vera.post("/quotas/check/", marked).content.decode()
     assert "May borrow 16" in checked

@@ -1,4 +1,4 @@
-"""Changes of quotas for later, or for a while, on the pages."""
+"""Quota changes for a later time or for a limited time, on the pages."""
 
 from datetime import timedelta
 
@@ -105,7 +105,7 @@ def test_a_large_change_waits_for_a_second_person(as_user, settings):
     done = as_user("operator").post(page, {"approve": "yes", "reason": "Fine"}, follow=True)
     assert "The change is approved." in text_of(done)
     assert guaranteed("vision") == 100
-    # A single quota beside a draft says what to do instead.
+    # A single change beside a draft says what to do instead.
     form = {"guaranteed": "128", "mode": "shared", "version": "2", "reason": "Back"}
     alone = as_user("vera").post("/quotas/vision/H200/", form)
     assert (alone.status_code, "Make the change in a draft" in text_of(alone)) == (422, True)
@@ -141,7 +141,7 @@ def test_what_was_changed_since_it_was_placed_stands_against_it(waiting, as_user
         assert remedy in page
         told = "operator set it to 120 meanwhile (“Less”); it was 128 when this was scheduled."
         assert told in page
-    # Who may do nothing about it is not told who was faster.
+    # A person who can do nothing about it is not told who was faster.
     assert "operator set it" not in text_of(as_user("erin").get(waiting))
     refused = text_of(as_user("operator").post(f"{waiting}preview/"))
     assert "The change cannot be carried out now. vision / H200" in refused

@@ -1,4 +1,4 @@
-"""Taking back a change of a quota, without a browser: preview, record, rights and conflicts."""
+"""Reverting a quota change without a browser: preview, record, rights and conflicts."""
 
 import html
 import re
@@ -19,7 +19,7 @@ def quota(tenant: str = "vision") -> Quota:
 
 
 def change(who: str, tenant: str = "vision", guaranteed: int = 120, **more) -> AuditRecord:
-    """Set a quota as somebody; the record of it."""
+    """Set a quota as a user; return the record of the change."""
     now = Quota.objects.filter(tenant__name=tenant, gpu_type__name="H200").first()
     terms = QuotaTerms.of(now) if now else QuotaTerms(0)
     change_quota(
@@ -53,7 +53,7 @@ def plain(answer) -> str:
 
 
 def confirmed(client, record: AuditRecord, reason: str = "Too early"):
-    """What the form of the preview sends, followed to the page it leads to."""
+    """Send the form of the preview; return the page that it leads to."""
     page = client.get(url(record)).content.decode()
     version = re.search(r'name="version" value="(\d+)"', page)[1]
     return client.post(url(record), {"version": version, "reason": reason}, follow=True)
@@ -84,7 +84,7 @@ def test_a_revert_is_a_change_of_its_own_that_names_what_it_reverts(as_user):
     text = plain(answer)
     assert "reverts the change of operator" in text
     assert "reverted by vera" in text
-    assert url(record) not in answer.content.decode()  # once is enough
+    assert url(record) not in answer.content.decode()  # one revert is enough
     assert url(own) in answer.content.decode()
     assert "The quota already has its values from before this change." in plain(
         as_user("vera").get(url(record))
@@ -130,7 +130,8 @@ def test_a_quota_that_was_given_is_withdrawn_and_given_again(as_user):
 
 
 def refusal(client, record: AuditRecord) -> str:
-    """Why a change cannot be reverted; nothing is offered, and nothing is done by force."""
+    """Return why a change cannot be reverted; the page offers no revert, and a forged one does
+    nothing."""
     before = list(Quota.objects.values_list("id", "version", "guaranteed_milli"))
     page = client.get(url(record))
     assert 'name="version"' not in page.content.decode()
@@ -194,7 +195,7 @@ def test_somebody_faster_is_told_and_what_would_happen_now_is_shown(as_user):
 
 def test_only_who_may_edit_the_quota_may_revert_its_changes(as_user):
     record = change("operator", tenant="research", guaranteed=300)
-    client = as_user("vera")  # tenant admin of research, whose own quota others set
+    client = as_user("vera")  # tenant admin of research, whose own quota only others set
     assert "research / H200" in client.get(LIST).content.decode()
     assert url(record) not in client.get(LIST).content.decode()
     assert "Only operators and tenant admins of a tenant above" in refusal(client, record)

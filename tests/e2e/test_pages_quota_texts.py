@@ -1,4 +1,4 @@
-"""Mode and limits in the cells of the quota matrix and in its CSV, without a browser."""
+"""Mode and limits in the cells of the quota matrix and in its CSV file, without a browser."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from tests.e2e.test_pages_quotas import guaranteed, key, note, quota, sheet
 
 @pytest.fixture
 def terms():
-    """vision borrows at most 4 H200 and lends none, nlp is isolated."""
+    """vision borrows at most 4 H200 and lends none; nlp is isolated."""
     Quota.objects.filter(pk=quota("vision").pk).update(borrow_limit_milli=4000, lend_limit_milli=0)
     Quota.objects.filter(pk=quota("nlp").pk).update(mode="isolated")
 
@@ -23,7 +23,7 @@ def of(tenant):
 
 
 def exported(client):
-    """{(tenant, GPU type): text}"""
+    """Return {(tenant, GPU type): text}."""
     rows = csv.DictReader(io.StringIO(client.get("/quotas/quotas.csv").content.decode()))
     return {(row["tenant"], kind): text for row in rows for kind, text in row.items()}
 
@@ -41,7 +41,7 @@ def test_what_is_exported_is_filled_in_as_no_change(as_user, terms):
     assert "No changes" in answer.content.decode()
     assert "was <s>" not in answer.content.decode()
     assert not DraftCell.objects.exists()
-    # Nor where there is a draft of these cells already.
+    # Nor if there already is a draft of these cells.
     vera.post("/quotas/check/", sheet("", vision="100 isolated"))
     assert drafted() == {"vision": "100 isolated"}
     vera.post("/quotas/check/", filled | {"reason": ""})

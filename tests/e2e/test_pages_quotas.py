@@ -26,7 +26,7 @@ def guaranteed(tenant: str) -> int:
 
 
 def sheet(reason: str = "Because", **cells: str) -> dict[str, str]:
-    """What the form sends when these cells of H200 are edited."""
+    """Return what the form sends when these cells of H200 are edited."""
     data = {"reason": reason}
     for tenant, typed in cells.items():
         data[f"q-{key(tenant)}"] = typed
@@ -35,7 +35,7 @@ def sheet(reason: str = "Because", **cells: str) -> dict[str, str]:
 
 
 def note(answer, tenant: str) -> str:
-    """The message in a cell."""
+    """Return the message in a cell."""
     begins = rf'"#?cell-{key(tenant)}"[^>]*>'  # in the matrix, or in the answer to a check
     cell = re.search(begins + "(.*?)</t(?:d|emplate)>", answer.content.decode(), re.DOTALL)
     assert cell
@@ -43,7 +43,7 @@ def note(answer, tenant: str) -> str:
 
 
 def version_sent(answer, tenant: str) -> str:
-    """The version that a cell sends back."""
+    """Return the version that a cell sends back."""
     return re.search(rf'name="v-{key(tenant)}" value="(\d+)"', answer.content.decode())[1]
 
 
@@ -187,7 +187,7 @@ def test_the_matrix_is_shown_by_subtree_gpu_type_and_page(as_user, monkeypatch):
 
 def test_bars_of_a_gpu_type_have_one_scale_wherever_they_stand(as_user):
     def tracks(page: str) -> dict[str, float]:
-        """Of each cell with a bar, how much of the width it takes up."""
+        """Return how much of the width each bar takes up, by cell."""
         found = {}
         for cell in page.split('id="cell-')[1:]:
             width = re.search(r'class="track"[^>]* width="([\d.]+)"', cell)
@@ -218,7 +218,7 @@ def test_what_was_typed_is_saved_whatever_the_page_shows_by_now(as_user):
 
 
 def test_a_page_of_many_quotas_is_bounded(as_user):
-    """Bytes of 60 tenants and 12 GPU types."""
+    """Bound the bytes of a page with 60 tenants and 12 GPU types."""
     GpuType.objects.bulk_create(GpuType(name=f"NVIDIA-MANY-{i:02}-80GB") for i in range(12))
     for i in range(60):
         Tenant.objects.create(name=f"tenant-{i:02}")
@@ -395,7 +395,7 @@ def test_a_record_that_changed_nothing_says_so(as_user):
 
 
 def test_pages_tell_who_borrows_from_whom(as_user):
-    # Whoever may see both ends is told both; others are told of tenants they do not see.
+    # A person who may see both tenants sees both; others are told of tenants they do not see.
     def text(reader, path):
         page = re.sub(r"<[^>]+>", " ", as_user(reader).get(path).content.decode())
         return re.sub(r"\s+", " ", page)
@@ -407,7 +407,7 @@ def test_pages_tell_who_borrows_from_whom(as_user):
     for path in ("/tenants/vision/", "/quotas/", "/quotas/vision/H200/"):
         assert "from research " in text("operator", path)
         assert "from other tenants " in text("erin", path)
-    # Nor is it hidden what jobs hold of it that nobody can preempt.
+    # The page also shows what non-preemptible jobs hold of it.
     assert "Not preemptible" not in text("erin", "/quotas/vision/H200/")
     Job.objects.filter(tenant__name="vision").update(preemptible=False)
     assert "of it borrowed: nobody can take that back" in text("erin", "/quotas/vision/H200/")

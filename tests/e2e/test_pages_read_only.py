@@ -1,5 +1,5 @@
-"""The database takes no writes (a standby, a full disk, others who write): whoever reads is served,
-and whoever writes is told so."""
+"""When the database takes no writes (a standby, a full disk, a lock), readers are served and
+writers are told why they cannot write."""
 
 import re
 from contextlib import ExitStack, contextmanager
@@ -22,7 +22,7 @@ from tests.cases import some
 
 READ_ONLY = "The database accepts no writes at the moment."
 LINK = re.compile(r'(?:href|hx-get)="(/[^"#]*)')
-# Streams, and what ends a session.
+# Streams, and views that end a session.
 NOT_READ = ("events", "logout", "oidc")
 AT_LEAST = 60  # views
 
@@ -41,7 +41,7 @@ def takes_no_writes():
 
 @pytest.fixture
 def read_only():
-    """Call it to make the database so, for the rest of the test."""
+    """Call it to make the database read-only for the rest of the test."""
     with ExitStack() as rest:
         yield lambda: rest.enter_context(takes_no_writes())
 
@@ -52,7 +52,7 @@ def of_rest(client):
 
 
 def walked(client):
-    """{view: status} of the first address of each view that pages lead to, and of REST."""
+    """Return {view: status} for the first address of each view that pages or REST lead to."""
     found, todo = {}, ["/", *of_rest(client)]
     for path in todo:
         if path.startswith("/static/"):
@@ -71,11 +71,11 @@ def walked(client):
 
 @pytest.mark.parametrize("user", some(["operator", "vera", "erin"]))
 def test_whoever_reads_is_served_as_before(as_user, user, read_only, settings):
-    settings.KANT_IDLE_MINUTES = 120  # notes who uses pages
+    settings.KANT_IDLE_MINUTES = 120  # records who uses pages
     before = walked(as_user(user))
     assert len(before) > (AT_LEAST if user == "operator" else AT_LEAST / 2)
     as_user(user).logout()
-    client = as_user(user)  # a session in which nothing is noted yet
+    client = as_user(user)  # a session with no such record yet
     read_only()
     assert walked(client) == before
 
@@ -121,5 +121,5 @@ def test_a_session_that_somebody_ended_is_told_as_before(as_user):
 def test_what_is_noted_is_stored_where_it_can_be(as_user, settings):
     settings.KANT_IDLE_MINUTES = 120
     client = as_user("erin")
-    assert client.get("/").cookies["sessionid"]["max-age"]  # it lasts longer, too
+    assert client.get("/").cookies["sessionid"]["max-age"]  # it also lasts longer
     assert SessionStore(client.cookies["sessionid"].value)[SEEN] > 0

@@ -1,4 +1,4 @@
-"""The pages of replays: who sees them, what the form starts with and refuses, how one goes on."""
+"""The replay pages: who sees them, what the form starts with and refuses, how a replay proceeds."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ def ops(as_user):
 
 
 def given(ops, **changes):
-    """What the form would send as it is shown, with some fields changed."""
+    """Return what the form as shown would send, with some fields changed."""
     form = ops.get("/replays/new/").context["form"]
     fields = {name: form[name].value() for name in form.fields}
     for name, value in fields.items():
@@ -80,7 +80,7 @@ def test_only_what_is_changed_differs(ops):
 
 
 def cell(form, tenant, gpu_type):
-    """The number of the quota of a tenant for a GPU type, in the names of its fields."""
+    """Return the number of a tenant's quota for a GPU type, as used in the names of its fields."""
     keys = [(one.tenant, one.gpu_type) for one in form.grid.cells]
     return keys.index((tenant, gpu_type))
 
@@ -223,7 +223,7 @@ def test_where_nothing_is_changed_both_runs_are_said_to_be_the_same(ops):
 
 def test_another_one_starts_from_an_earlier_one(ops):
     replay = asked(ops, queueing="strict-fifo", nodes_1="8")
-    del replay.policy["fair_users"]  # as of an earlier version, which did not know it
+    del replay.policy["fair_users"]  # as an earlier version, which did not know it, would store it
     replay.save()
     form = ops.get(f"/replays/new/?like={replay.pk}").context["form"]
     assert (form["queueing"].value(), form["nodes_1"].value()) == ("strict-fifo", 8)

@@ -1,4 +1,4 @@
-"""The numbers that pages begin with: they follow the filters and lead to what they count."""
+"""The numbers at the top of pages follow the filters and link to what they count."""
 
 import re
 from datetime import timedelta
@@ -25,7 +25,7 @@ def plain(html):
 
 
 def numbers(page):
-    """{title: (number, what stands below it, where it leads)}."""
+    """Return {title: (number, the text below it, its link)}."""
     found = {}
     for title, big, sub in KPI.findall(page.content.decode()):
         leads = re.search(r'href="([^"]+)"', title)
@@ -68,7 +68,7 @@ def test_queues_begin_with_what_waits_and_what_is_not_open(as_user):
     number, below, leads = vision["Waiting"]
     assert rows(client.get(leads)) == int(number.split()[0]) > 0
     assert below.startswith("the oldest came ")
-    # The table of jobs could not show the same.
+    # The table of jobs could not show the same set.
     assert numbers(client.get("/queues/?q=vision"))["Waiting"][2] == ""
 
 

@@ -1,4 +1,4 @@
-"""The pages that submit a job, without a browser: form and faults."""
+"""The pages that submit a job, without a browser: the form and its error messages."""
 
 import json
 import re
@@ -37,7 +37,7 @@ FORM = {
     "sets-0-volumes-INITIAL_FORMS": "0",
 }
 
-# All that the form can say, in the folded parts too.
+# Every field of the form, including the folded parts.
 FULL = {
     **FORM,
     "queue": "default",
@@ -75,7 +75,7 @@ FULL = {
     "sets-0-volumes-3-resource": "settings",
     "sets-0-volumes-3-mount_path": "/etc/settings",
 }
-# What a job document may hold besides: only REST and the command line, as docs/jobs.md says.
+# Fields of a job document that only REST and the command line accept, as docs/jobs.md says.
 LEFT_OUT = {
     *("preempts", "uses_spares", "held", "after", "after_ok", "array", "strategy", "labels"),
     *("gpu_types", "gpu_memory_mib", "tolerations", "slice_size"),
@@ -97,13 +97,13 @@ def test_submit_stores_the_job_as_typed(as_user):
 
 
 def documents(client, form: dict[str, str]) -> dict[str, Any]:
-    """The job document that the preview shows for a form, as JSON."""
+    """Return the job document that the preview shows for a form, as JSON."""
     page = unescape(client.post("/jobs/new/preview/", form).content.decode())
     return json.loads(page.partition("-d '")[2].partition("'</pre>")[0])
 
 
 def asked(job: Job) -> list[dict[str, Any]]:
-    """What a job and its pod sets ask for, without what tells one job from another."""
+    """Return what a job and its pod sets request, without what tells one job from another."""
     own = {"id", "job", "name", "submitted_at", "reason_at"}
     return [model_to_dict(row, exclude=own) for row in (job, *job.pod_sets.all())]
 
@@ -146,7 +146,7 @@ def test_the_form_asks_for_what_its_document_asks_for_over_rest(as_user):
 def test_what_the_form_cannot_say_is_known(as_user):
     document = documents(as_user("erin"), FULL)
     said = document.keys() | document["pod_sets"][0].keys()
-    # These come by other choices on the form, or where there are several clusters.
+    # These appear after other choices on the form, or with several clusters.
     said |= {"cluster", "gpu_milli", "preferred_level", "replicas", *OF_SEVERAL}
     assert said.isdisjoint(LEFT_OUT)
     assert said | LEFT_OUT == set(JobInput().fields)
@@ -335,7 +335,7 @@ def test_a_wrong_field_says_so_beside_itself(as_user, change, field, message):
     ],
 )
 def test_a_wrong_volume_says_so_in_its_row(as_user, change, field, message):
-    """The row before it is empty and is not in the document."""
+    """The empty row before it is not part of the document."""
     row = {f"sets-0-volumes-2-{name}": value for name, value in change.items()}
     answer = as_user("erin").post("/jobs/new/", {**FULL, **row})
     assert answer.status_code == 422
@@ -397,7 +397,7 @@ def test_settings_are_folded_while_nobody_uses_them(as_user, change, unfolded):
 def test_rows_for_volumes_are_added_without_losing_what_was_typed(as_user):
     client = as_user("erin")
     text = client.post("/jobs/new/", {**FULL, "add_volume": "0"}).content.decode()
-    # The empty row between the others is gone, and there is one for another volume.
+    # The empty row in between is gone, and there is one for another volume.
     for i, name in enumerate(("runs", "datasets", "settings")):
         assert re.search(rf'value="{name}"[^>]* id="id_sets-0-volumes-{i}-resource"', text)
     assert 'name="sets-0-volumes-TOTAL_FORMS" value="4"' in text
@@ -454,7 +454,7 @@ def test_a_pod_set_that_equals_the_defaults_is_one_too(as_user):
 
 
 def test_a_name_is_all_that_the_form_needs(as_user):
-    """The only pod set as the form is opened with: one pod with one GPU of any type."""
+    """The form opens with one pod set: one pod with one GPU of any type."""
     page = as_user("erin").get("/jobs/new/")
     [pod_set] = page.context["sets"]
     defaults = {field.html_name: field.value() or "" for field in pod_set}
@@ -465,7 +465,7 @@ def test_a_name_is_all_that_the_form_needs(as_user):
 
 
 def test_the_largest_form_is_read(as_user):
-    """As many pod sets and volumes as there may be."""
+    """With as many pod sets and volumes as allowed."""
     rows = {
         f"sets-{s}-volumes-{v}-{name}": value
         for s in range(MAX_POD_SETS)

@@ -1,4 +1,4 @@
-"""The submit form filled in from a job: what it says, what it cannot say, who gets it."""
+"""The submit form filled from a job: what it shows, what it cannot express, who may use it."""
 
 import json
 import re
@@ -29,7 +29,7 @@ NOTE = "Kept, though this form cannot show it:"
 
 
 class Sent(HTMLParser):
-    """What a browser sends of the fields of a page that nobody touches."""
+    """What a browser sends for a form whose fields nobody touches."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -64,20 +64,20 @@ def like(client, job: Job | str, status: int = 200) -> str:
 
 
 def again(client, job: Job) -> Job:
-    """What Submit makes of the form as it opens."""
+    """Submit the form as it opens; return the job."""
     answer = client.post("/jobs/new/", Sent(like(client, job)).fields)
     assert answer.status_code == 302, re.findall(r'id="\S+-error">.*', answer.content.decode())
     return Job.objects.get(pk=answer["Location"].split("/")[2])
 
 
 def note(page: str) -> str:
-    """The words of the notice that says where the values come from."""
+    """Return the notice that says where the values come from."""
     found = re.search(r'<div class="notice info">(.*?)</div></div>', page, re.DOTALL)
     assert found
     return unescape(" ".join(re.sub("<[^>]*>", " ", found[1]).split()))
 
 
-# --- what it says ---------------------------------------------------------------------------------
+# --- what it shows --------------------------------------------------------------------------------
 @pytest.mark.parametrize("form", [FORM, FULL], ids=["short", "full"])
 def test_what_the_form_made_is_submitted_again_as_it_is(as_user, form):
     client = as_user("erin")
@@ -112,15 +112,15 @@ def test_form_and_texts_say_any_document(document):
     said = {**form.document(), "pod_sets": [one.document() for one in sets]}
     rest = json.loads(json_of(filled.rest))  # as the page carries it
     if document.get("not_before", NOW) < NOW:
-        del document["not_before"]  # it keeps no new job waiting
+        del document["not_before"]  # it delays no new job
     assert document_of(made_of(checked(json.loads(json_of(with_rest(said, rest)))))) == document
-    # What it does not show it names.
+    # It names the fields that it does not show.
     told = {name.split()[0] for name in left_out(rest)}
     assert told <= {name for one in (document, *document.get("pod_sets", [])) for name in one}
     assert ("labels" in told) == ("labels" in document)
 
 
-# --- what it cannot say ---------------------------------------------------------------------------
+# --- what it cannot express -----------------------------------------------------------------------
 def test_what_is_kept_unseen_is_named(as_user):
     client = as_user("erin")
     document = {
@@ -131,7 +131,7 @@ def test_what_is_kept_unseen_is_named(as_user):
         "gpu_types": ["H200", "H100"],
         "gpus": 8,
         "tolerations": [{"key": "maintenance", "operator": "Exists"}],
-        # A label of the name that stands for the node's.
+        # A label with the name of the field for the node.
         "node_affinity": [{"match_expressions": [{"key": "metadata.name", "operator": "Exists"}]}],
         "required_level": "spine",
         "preferred_level": "leaf",
@@ -150,7 +150,7 @@ def test_what_is_kept_unseen_is_named(as_user):
     assert sent["sets-0-env"] == "GOOD=1"
     assert sent["sets-0-command"] == "python train.py '--run=a b'"
     assert (sent["sets-0-required_level"], sent["not_before"]) == ("r:spine", "")
-    # It stays said until the job is submitted.
+    # The notice stays until the job is submitted.
     for change in ({"add": "1"}, {"priority": "high"}):
         assert NOTE in note(client.post("/jobs/new/", {**sent, **change}).content.decode())
     first = asked_of(job)
@@ -173,7 +173,7 @@ def test_one_job_of_an_array_is_one_job(as_user):
     assert other.pod_sets.get().env == {"KANT_ARRAY_INDEX": "1", "KANT_ARRAY_COUNT": "2"}
 
 
-# --- who gets it ----------------------------------------------------------------------------------
+# --- who may use it -------------------------------------------------------------------------------
 def test_the_page_of_a_job_leads_to_the_form(as_user):
     client = as_user("erin")
     job = Job.objects.filter(tenant__name="vision").first()

@@ -1,4 +1,4 @@
-"""The job of the submit form as YAML or JSON, and back, without a browser."""
+"""The submit form converts its job to YAML or JSON and back, without a browser."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.e2e.test_pages_submission import FORM, FULL, asked
 from tests.e2e.test_pages_submit_again import NOTE, Sent, note
 
 TEXT = "/jobs/new/text/"
-# What the form has no field for.
+# Fields that the form does not have.
 RICH = """\
 name: rich
 tenant: vision
@@ -45,7 +45,7 @@ pod_sets:
 
 
 def as_text(client, form: dict[str, str], language: str) -> dict[str, str]:
-    """The fields of the page that shows a form, or a text, in this language."""
+    """Return the fields of the page that shows a form, or a text in this language."""
     answer = client.post(TEXT, {**form, "as": language})
     assert answer.status_code == 200, faults(answer)
     return Sent(answer.content.decode()).fields
@@ -56,14 +56,14 @@ def typed(text: str, language: str = "yaml", **more: str) -> dict[str, str]:
 
 
 def faults(answer) -> list[str]:
-    """What stands in the notice of what is wrong."""
+    """Return the messages in the error notice."""
     page = answer.content.decode()
     found = page.partition('id="text-faults"')[2].partition("</ul>")[0]
     lines = re.findall("<li>(.*?)</li>", found)
     return [unescape(re.sub("<[^>]*>", "", line)) for line in lines]
 
 
-# --- one document, three ways to show it ---------------------------------------------------------
+# --- one document, three views -------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("ways", "form"),
     paired([["yaml"], ["json"], ["yaml", "json", "form", "json", "yaml"]], [FORM, FULL]),
@@ -110,7 +110,7 @@ def test_what_is_changed_in_the_form_counts(as_user):
     assert chief.keys().isdisjoint({"gpu_types", "command"})
     assert chief["tolerations"]
     assert helper["annotations"] == {"note": "b"}
-    # With a pod set goes what was kept of it.
+    # Removing a pod set removes the extra fields kept for it.
     less = Sent(client.post("/jobs/new/", {**form, "remove": "0"}).content.decode()).fields
     assert json.loads(less["rest"])["pod_sets"] == [{"annotations": {"note": "b"}}]
     [left] = json.loads(as_text(client, less, "json")["text"])["pod_sets"]
@@ -169,7 +169,7 @@ def test_an_array_is_submitted_by_a_text(as_user):
     assert "2 jobs" in client.get(answer["Location"]).content.decode()
 
 
-# --- what is wrong --------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 HEAD = "name: wrong\ntenant: vision\n"
 
 
@@ -211,7 +211,7 @@ def test_each_fault_of_a_text_has_its_line_and_field(as_user, text, told):
     client = as_user("erin")
     for more in ({}, {"as": "form"}, {"as": "json"}):
         answer = client.post(TEXT, typed(text, **more))
-        # Names of things that exist, and rules, are not asked of a text that is only shown.
+        # A text that is only shown is not checked for existing names or against rules.
         if more.get("as") and answer.status_code == 200:
             assert told.split(":")[0] in ("Line 4, gpu_type", "Line 7, pod_sets.1.count")
             continue

@@ -1,4 +1,4 @@
-"""Pages of templates: saved from a job or the form, used in the form, listed, changed, deleted."""
+"""Template pages: save from a job or the form, use in the form, list, change, delete."""
 
 import pytest
 

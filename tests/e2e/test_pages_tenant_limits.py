@@ -12,7 +12,7 @@ NONE = {"max_running": "", "max_waiting": "", "max_priority": "", "reason": ""}
 
 
 def hidden(client) -> dict[str, str]:
-    """What the form was shown with, which it sends beside what was typed."""
+    """Return the hidden values of the form, which it sends beside what was typed."""
     page = client.get(URL).content.decode()
     return dict(re.findall(r'type="hidden" name="(initial-\w+)"(?: value="([^"]*)")?', page))
 
@@ -142,7 +142,7 @@ def test_operators_set_the_minimum_run_time_in_minutes_and_all_below_see_it(as_u
 
 
 def test_what_was_not_touched_keeps_its_parts_of_a_minute(as_user):
-    """A hundredth of a minute is all that the page can say."""
+    """The page shows hundredths of a minute; an untouched field keeps its exact value."""
     Tenant.objects.filter(name="vision").update(min_runtime_s=0.25)
     ops = as_user("operator")
     seen = hidden(ops)

@@ -1,5 +1,5 @@
-"""What a page that is open costs while nothing changes: 304, a few statements, no bytes; and that
-whatever changes is told, to who may see it."""
+"""While nothing changes, an open page costs 304, a few statements and no bytes; every change
+reaches those who may see it."""
 
 import pytest
 from django.core.cache import cache
@@ -14,7 +14,7 @@ from tenants.web import conditional
 from tests.cases import paired
 
 LIVE = {"HX-Request": "true"}
-# Most statements of an answer that is made, and of one that is not.
+# Most statements for an answer that is rendered, and for a 304.
 MADE, UNMADE = 12, 10
 
 
@@ -61,7 +61,7 @@ def test_who_has_the_live_part_is_told_so_by_few_statements(as_user, page):
 
 @of_pages
 def test_a_whole_page_is_always_made(as_user, page):
-    # It tells what its reader has just done, e.g. that a button was refused.
+    # It shows the result of the reader's last act, e.g. that a button was refused.
     user, address = PAGES[page]
     client, path = as_user(user), address()
     tag = ask(client, path)[0]["ETag"]
@@ -87,7 +87,7 @@ def test_whatever_changes_is_told(as_user, page, change):
     tag = ask(client, path)[0]["ETag"]
     CHANGES[change]()
     later = ask(client, path, tag)[0]
-    # Of operations the text alone counts, which need not have changed.
+    # For operations only the text counts, which need not have changed.
     assert later.status_code == 200 or page == "operations"
 
 
@@ -123,7 +123,7 @@ STEPS = {
 def test_a_job_that_runs_tells_what_happens_to_it(as_user, step):
     client, found = as_user("erin"), job("RUNNING")
     tag = ask(client, f"/jobs/{found.pk}/")[0]["ETag"]
-    CHANGES["a quota"]()  # others are nothing to it
+    CHANGES["a quota"]()  # other changes do not affect it
     assert ask(client, f"/jobs/{found.pk}/", tag)[0].status_code == 304
     STEPS[step](found)
     assert ask(client, f"/jobs/{found.pk}/", tag)[0].status_code == 200
@@ -141,7 +141,7 @@ def test_what_one_reader_has_is_no_answer_for_another(as_user, page):
     client, path = as_user("erin"), PAGES[page][1]()
     tag = ask(client, path)[0]["ETag"]
     assert ask(client, path, tag)[0].status_code == 304
-    # Nor for the same one with other rights.
+    # Nor for the same user with other rights.
     Membership.objects.filter(user__username="erin").update(role="viewer")
     assert ask(client, path, tag)[0].status_code == 200
     Membership.objects.filter(user__username="erin").delete()

@@ -1,4 +1,4 @@
-"""The page of GPU-hours: who sees what, its numbers, its chart and its CSV file."""
+"""The page of GPU-hours: visibility by role, numbers, chart and CSV file."""
 
 import csv
 import io
@@ -14,11 +14,12 @@ from scheduling.models import Placement
 from tenants.models import AuditRecord, Quota, Tenant, User
 from tests.plans import query
 
-NONE_OTHER = 10**9  # from here on no id is taken
+NONE_OTHER = 10**9  # no id beyond this is taken
 
 
 def table(answer, who):
-    """{name: (GPU-hours by model, shares by model)} of the page's table of tenants or users."""
+    """Return {name: (GPU-hours by model, shares by model)} from the page's table of tenants or
+    users."""
     return {
         row.name: (
             {model: hours for model, hours, _, _ in row.cells},
@@ -29,7 +30,7 @@ def table(answer, who):
 
 
 def one_pod(client_user, hours=4, gpus=8, tenant="vision"):
-    """All that ever ran: one pod, for so long, up to a minute ago."""
+    """Make one pod the only one that ever ran, for this long, until a minute ago."""
     end = timezone.now() - timedelta(minutes=1)
     begun = end - timedelta(hours=hours)
     placement = Placement.objects.filter(gpu_model="H200").first()
@@ -51,7 +52,7 @@ def test_a_tenant_counts_with_all_below_it_and_shares_are_of_its_guarantee(as_us
     assert found["research"][0]["H200"] == found["vision"][0]["H200"] == "32.0"
     assert found["speech"][0]["H200"] == "0"
     elapsed = (timezone.now() - answer.context["chosen"].scope.period.end).total_seconds() / 3600
-    guaranteed = 128 * (48 + elapsed)  # of vision since the midnight before yesterday's
+    guaranteed = 128 * (48 + elapsed)  # of vision since midnight two days ago
     assert found["vision"][1]["H200"] == pytest.approx(32 / guaranteed, rel=1e-3)
     assert found["research"][1]["H200"] == pytest.approx(32 / (guaranteed * 320 / 128), rel=1e-3)
     assert found["speech"][1]["L40S"] is None  # it has no quota for them
@@ -59,7 +60,7 @@ def test_a_tenant_counts_with_all_below_it_and_shares_are_of_its_guarantee(as_us
     text = answer.content.decode()
     assert "products" not in text
     assert 'aria-current="page">Usage' in text
-    # One tenant alone.
+    # A single tenant.
     answer = client.get("/usage/?since=2d&tenant=speech")
     assert answer.context["used"] is False
     assert "No GPU was allocated in this period" in answer.content.decode()
@@ -90,7 +91,7 @@ def test_what_is_held_above_the_guarantee_is_borrowed(as_user):
     ]  # fmt: skip
     text = client.get("/usage/?since=2d&tenant=vision").content.decode()
     assert "10.0 borrowed</span>" in text
-    assert "written up to" not in text  # no day is
+    assert "written up to" not in text  # no day is written yet
     answer = client.get("/usage/tenants.csv?since=2d")
     assert answer["Content-Disposition"].startswith('attachment; filename="usage-by-tenant-20')
     found = list(csv.DictReader(io.StringIO(answer.content.decode())))
@@ -217,11 +218,11 @@ def test_a_file_of_too_many_rows_is_refused_on_the_page_and_read_no_further(
     answer = client.get(f"/usage/{file}.csv?since={days + 1}d")
     assert (answer.status_code, answer["Location"]) == (302, f"/usage/?since={days + 1}d")
     assert "Content-Disposition" not in answer
-    assert len(read) <= 2 * (most + 1)  # one is read, and added to another
+    assert len(read) <= 2 * (most + 1)  # one for each row, one for its sum
     told = client.get(answer["Location"]).content.decode()
     assert "There are more than 20 rows, which is the limit. Ask for a" in told
     assert "There are more than 20 rows" not in client.get(answer["Location"]).content.decode()
-    # What the links of the page lead to may be a page: no browser is told to save it.
+    # A link of the page may lead to a page, so no browser is told to save it.
     (link,) = re.findall(rf'<a [^>]*href="/usage/{file}[.]csv[^>]*>', told)
     assert " download" not in link
     monkeypatch.setattr(usage, "MOST_ROWS", days + 100)

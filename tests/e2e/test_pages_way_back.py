@@ -1,4 +1,5 @@
-"""Where a button leads back to, whatever its form or its address says of the list it stood on."""
+"""A button leads back to a safe address, whatever its form or URL claims about the list that it
+was on."""
 
 import logging
 import re
@@ -11,7 +12,7 @@ from metrics.gpu_time.usage import TooManyUsageRows
 from tenants.web.pages import LONGEST_ADDRESS
 from tests.cases import paired
 
-# What no page sends.
+# Values that no page sends.
 FORGED = {
     "too long": f"q={'x' * 20_000}",
     "too long when written out": f"q={'/' * 12_000}",
@@ -20,8 +21,7 @@ FORGED = {
     "with NUL": "state=open&q=%00",
     "named by NUL": "%00=1",
 }
-# Those that come as an address: what is longer, or has NUL, is told before the page is asked.
-# The last of equal ones counts.
+# Values that come in a URL; longer ones, or those with NUL, are refused before the page is asked.
 ADDRESSES = {"too long when written out": f"tenant={'/' * 12_000}&tenant="}
 addressed = pytest.mark.parametrize("query", ADDRESSES.values(), ids=ADDRESSES)
 

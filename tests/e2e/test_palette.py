@@ -24,7 +24,8 @@ def luminance(colour: str) -> float:
 
 
 def distance(one: str, other: str) -> float:
-    """How different two colours look (OKLab): 0.02 is just noticed, black and white are 1 apart."""
+    """Return how different two colours look (OKLab): 0.02 is barely visible; black and white are
+    1 apart."""
     places = []
     for colour in (one, other):
         parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
@@ -74,8 +75,8 @@ def test_idle_and_full_nodes_are_told_apart_from_partly_used_ones(colours):
 
 
 def test_neighbouring_steps_are_told_apart(colours):
-    """A node with one GPU more that is free is lighter or darker by a quarter, from full on: in the
-    dark theme one to three free ones were as brown as full was grey."""
+    """Nodes that differ by one free GPU have a contrast of at least 1.25, also full ones. In the
+    dark theme, nodes with one to three free GPUs once were as brown as full ones were grey."""
     steps = ["--chart-full", *(f"--chart-part-{i}" for i in range(1, 8))]
     near = {
         pair: round(contrast(colours[pair[0]], colours[pair[1]]), 2) for pair in pairwise(steps)
@@ -83,7 +84,7 @@ def test_neighbouring_steps_are_told_apart(colours):
     assert {pair: found for pair, found in near.items() if found < 1.25} == {}
 
 
-# What stands beside each other in a map, a bar, or a chart of several series.
+# Colours that appear side by side in a map, a bar, or a chart with several series.
 BESIDE = [
     ("full", "part-1"), ("part-7", "idle"), ("idle", "full"), ("out", "full"), ("idle", "out"),
     ("own", "lent"), ("lent", "unused"), ("own", "unused"), ("own", "borrowed"),

@@ -1,4 +1,4 @@
-"""The pictures of README and docs are those that `make screenshots` makes."""
+"""The pictures used in README and docs are the ones that `make screenshots` takes."""
 
 import re
 

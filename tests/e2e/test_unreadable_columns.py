@@ -1,4 +1,5 @@
-"""JSON columns of jobs whose value somebody changed by hand to what Kant would not have written."""
+"""Pages survive JSON columns of jobs that somebody edited by hand into a shape that Kant never
+writes."""
 
 from typing import Any
 
@@ -22,7 +23,7 @@ WRONG = ["x", 3, [3], [{"a": 1}], {"a": [1]}, {"a": {}}]
 
 
 def wrong_for(model: Any, column: str) -> list[Any]:
-    """Of these values those that are of another shape than the column's."""
+    """Return the values whose shape differs from the column's."""
     job = Job.objects.filter(tenant__name="vision").first()
     assert job is not None
     rows = rows_of(model, job)
@@ -44,7 +45,7 @@ def test_every_json_column_that_says_what_a_job_asks_for_has_a_shape():
         for field in model._meta.concrete_fields
         if isinstance(field, JSONField) and not isinstance(field, ShapedField)
     ]
-    assert plain == ["growth"]  # of which pages show what they can
+    assert plain == ["growth"]  # pages show what they can of these
 
 
 @pytest.mark.parametrize(("model", "column"), some(COLUMNS), ids=[n for _, n in some(COLUMNS)])
@@ -55,7 +56,7 @@ def test_a_value_of_another_shape_is_told_and_keeps_nothing_from_being_shown(
     job = Job.objects.filter(tenant__name="vision").first()
     wrong = wrong_for(model, column)
     assert len(wrong) >= 3
-    # By day one of them, of each column another one.
+    # By day a single value, a different one for each column.
     number = COLUMNS.index((model, column)) % len(wrong)
     for value in wrong if NIGHTLY else wrong[number : number + 1]:
         rows_of(model, job).update(**{column: value})

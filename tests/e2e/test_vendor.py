@@ -1,4 +1,4 @@
-"""The vendored files are the ones recorded, and production can collect them."""
+"""The vendored files match the recorded ones, and production can collect them."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A terminal with the command line `kant`, beside a Kant that really answers."""
+"""A terminal with the command line `kant`, connected to a real Kant server."""
 
 import io
 
@@ -11,12 +11,12 @@ from tests.organisation import build
 
 
 class Shell:
-    """Runs commands as one user; what they print."""
+    """Runs commands as one user and returns their output."""
 
     def __init__(self, org, url, monkeypatch, capsys, tmp_path):
         self.org, self.url = org, url
         self._patch, self._capsys = monkeypatch, capsys
-        monkeypatch.setattr(api, "TYPING_S", 60.0)  # not how fast a busy machine answers
+        monkeypatch.setattr(api, "TYPING_S", 60.0)  # the speed of a busy machine is not under test
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
         monkeypatch.setenv("KANT_URL", url)
         monkeypatch.delenv("KANT_TOKEN", raising=False)
@@ -27,11 +27,11 @@ class Shell:
         return self
 
     def __call__(self, *words, stdin=""):
-        """(exit code, stdout, stderr)."""
+        """Return (exit code, stdout, stderr)."""
         self._patch.setattr("sys.stdin", io.StringIO(stdin))
         try:
             code = main(words)
-        except SystemExit as error:  # of argparse
+        except SystemExit as error:  # from argparse
             code = error.code
         return code, *self._capsys.readouterr()
 

@@ -1,4 +1,4 @@
-"""What every process of Kant has done before its own work begins."""
+"""The set-up that every process of Kant does before its own work begins."""
 
 import gc
 

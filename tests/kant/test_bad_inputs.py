@@ -1,4 +1,4 @@
-"""Whatever comes in costs CPU and memory in proportion to its size, and little of both."""
+"""Bad input costs little CPU and memory, in proportion to its size."""
 
 import asyncio
 import gzip
@@ -27,7 +27,7 @@ from tests.cases import some
 
 SIZE = 2_400_000
 MOST_CPU_S, MOST_MIB, MOST_ANSWER = 5.0, 200, 100_000
-COUNTING_S = 0.5  # of CPU to COUNTED, on a machine on which the bounds hold
+COUNTING_S = 0.5  # CPU seconds for COUNTED on a machine on which the bounds hold
 COUNTED = 10**7
 
 
@@ -47,7 +47,7 @@ def affinity(part):
     return job(f'"node_affinity":[{{"match_expressions":[{part}]}}]')
 
 
-# Made when they are sent: together they have the size of all that tests import.
+# Built when sent: together they are as large as everything that the tests import.
 JOBS = {
     "one name of many twice": lambda: "{" + numbered("1") + ',"k5":1}',
     "one name for all": lambda: "{" + many('"a":1') + "}",
@@ -114,11 +114,11 @@ BODIES = {**{name: ("post", "jobs", body) for name, body in JOBS.items()}, **OTH
 
 
 class Spent:
-    """CPU seconds and the growth of the process in MiB, within `with`."""
+    """CPU seconds used within `with`, and the growth of the process in MiB."""
 
     def __enter__(self):
         with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")  # the peak begins anew
+            file.write("5")  # the peak starts anew
         self._cpu, self._before = time.process_time(), self._peak()
         return self
 
@@ -133,7 +133,8 @@ class Spent:
 
 
 def slowness():
-    """How much slower this machine is now than one on which the bounds hold, at least 1."""
+    """Return by how much this machine is now slower than one on which the bounds hold, at least
+    1."""
     began, number = time.process_time(), 0
     while number < COUNTED:
         number += 1
@@ -173,7 +174,7 @@ def test_a_bad_body_costs_little(org, name):
 def test_a_variable_that_might_be_a_secret_costs_little(unit):
     looked_at = "://" + unit * (MOST // len(unit) - len(unit))
     with Spent() as spent:
-        # As long as what is shown can be, and one that is not shown.
+        # One as long as may be shown, and one that is too long to be shown.
         for _ in range(10):
             assert not looks_secret("A", looked_at) or "pass" in unit
         assert looks_secret("A", unit * (SIZE // len(unit)))
@@ -191,7 +192,7 @@ def test_a_variable_that_might_be_a_secret_costs_little(unit):
 )  # fmt: skip
 def test_a_command_that_might_have_secrets_costs_little(unit):
     with Spent() as spent:
-        # As long as what is shown can be, and ten times as many words.
+        # As long as may be shown, and ten times as many words.
         for _ in range(10):
             without_secrets(unit * (MOST // len(unit)))
         command_without_secrets([unit] * 2560)
@@ -213,7 +214,7 @@ def test_the_name_that_stands_twice_is_told(org):
 
 # --- before anything is read ----------------------------------------------------------------------
 class Wire:
-    """Sends a body in pieces of 64 KiB through the ASGI application, and counts them."""
+    """Send a body in pieces of 64 KiB through the ASGI application, and count those taken."""
 
     def __init__(self, size, headers=(), *, path="/api/v1/jobs", query=b"", declared=True):
         self.size, self.sent, self.answers = size, 0, []

@@ -1,4 +1,4 @@
-"""What workers keep of the messages they have taken."""
+"""Workers do not lose the messages that they have taken."""
 
 import logging
 import threading

@@ -11,7 +11,8 @@ from tenants.oidc.config import provider
 
 
 def ids(but=("kant.I001",)):
-    """Of what is wrong here; whether the core was compiled is the machine's matter."""
+    """Return the ids of failed checks, except that for the compiled core, which depends on the
+    machine."""
     found = {problem.id for problem in run_checks() if problem.id.startswith("kant.")}
     return found.difference(but)
 

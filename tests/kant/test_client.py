@@ -1,4 +1,4 @@
-"""The command line `kant` against a Kant that really answers."""
+"""The command line `kant` against a real Kant server."""
 
 import itertools
 import json
@@ -66,7 +66,7 @@ def test_login_keeps_a_token_for_its_owner_alone(kant, monkeypatch, tmp_path):
     assert json.loads(kept.read_text())["token"].startswith(token.prefix)
     assert token.expires_at is not None
     assert kant("whoami")[1].startswith("user     eve")
-    # A token is sent to no other address than that which gave it.
+    # The client sends a token only to the address that issued it.
     monkeypatch.setenv("KANT_URL", "http://elsewhere.example")
     code, _, told = kant("whoami")
     assert (code, "kant login http://elsewhere.example" in told) == (4, True)
@@ -189,10 +189,10 @@ def test_a_job_is_named_by_id_its_beginning_or_name(kant):
     code, _, told = kant("show", "same")
     assert (code, one in told and two in told) == (2, True)
     assert kant("cancel", one)[0] == 0
-    assert f"id            {two}" in kant("show", "same")[1]  # the one that is not over
+    assert f"id            {two}" in kant("show", "same")[1]  # the one that has not ended
     assert kant("cancel", two)[0] == 0
     assert kant("show", "same")[0] == 2
-    assert kant("show", "oth")[0] == 3  # a part of a name is nobody's
+    assert kant("show", "oth")[0] == 3  # part of a name matches nothing
 
 
 def test_an_empty_name_is_no_jobs(kant):
@@ -341,7 +341,7 @@ def test_waiting_ends_with_the_job_or_with_its_time(kant, monkeypatch):
     rows = Job.objects.filter(pk=job)
 
     def at_the_third_look(state):
-        """Changes the job in the pause before it, when no request locks SQLite."""
+        """Change the job in the pause before the third look, when no request locks SQLite."""
         pauses = itertools.count(1)
 
         def pause(_):
@@ -415,7 +415,7 @@ def test_a_token_that_can_be_none_is_told(kant, monkeypatch):
 
 
 class Flaky(BaseHTTPRequestHandler):
-    """Answers the first POST with 503 and the next with 201; a GET with a page."""
+    """Answer the first POST with 503 and the next with 201; answer a GET with a page."""
 
     keys: list[str] = []
 

@@ -1,4 +1,4 @@
-"""`kant clusters NAME` against a Kant that really answers."""
+"""`kant clusters NAME` against a real Kant server."""
 
 import json
 import re

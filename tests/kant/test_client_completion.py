@@ -1,4 +1,4 @@
-"""What shells complete of the command line, by a shell and by the file that Kant serves."""
+"""Shell completion of the command line, run by a shell and read from the file that Kant serves."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from tests.requirements import missing
 
 @pytest.fixture
 def job(kant):
-    # No letters of ids, which are completed too.
+    # Not letters that start ids, which are completed too.
     kant("submit", "-o", "id", "-n", "gpt-large", "-g", "1", "-G", "H100")
     return kant("submit", "-o", "id", "-n", "resnet", "-g", "1", "-G", "H100")[1].strip()
 

@@ -1,4 +1,4 @@
-"""`kant events` without a job: all that happened, against a real Kant."""
+"""`kant events` without a job shows all events; against a real Kant server."""
 
 import json
 

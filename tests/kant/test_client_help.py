@@ -1,5 +1,5 @@
-"""What `kant … --help` says, of every command: each argument, each default, an example that is
-right."""
+"""The `--help` of every command describes each argument and each default, and has a correct
+example."""
 
 import argparse
 import re
@@ -10,7 +10,7 @@ import pytest
 from kant.client.__main__ import _parser
 from kant.client.flags.examples import EXAMPLES
 
-# Of a default that only the server knows no other wording may be in use.
+# The only aside in a help text is "(default ...)", also if only the server knows the default.
 ASIDE = re.compile(r"\((?!default)")
 
 

@@ -1,4 +1,4 @@
-"""The flags of `kant submit` are those of the definition of a job's fields."""
+"""The flags of `kant submit` come from the definition of a job's fields."""
 
 from argparse import ArgumentParser
 from pathlib import Path

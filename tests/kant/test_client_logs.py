@@ -1,4 +1,4 @@
-"""`kant logs` against a Kant that streams, and an embedded cluster whose pods print."""
+"""`kant logs` against a Kant server that streams, and an embedded cluster whose pods print."""
 
 import signal
 import subprocess
@@ -41,7 +41,7 @@ def kant(world, monkeypatch, capsys, tmp_path):
 
 @pytest.fixture
 def in_pauses(monkeypatch):
-    """What happens in the pauses between two looks at a log, each in one of them."""
+    """Run these acts in the pauses between looks at a log, one in each pause."""
     steps = []
 
     def pause(_):
@@ -100,7 +100,7 @@ def resize(job, count):
 
 
 def let_go(world, placed):
-    """What Kant does to a pod for which its job has no room any more."""
+    """Let go of a pod, as Kant does when its job has no room for it any more."""
     world.sim.call("DELETE", world.path(placed.pod_name), {"gracePeriodSeconds": 0})
     eventually(lambda: world.sim.call("GET", world.path(placed.pod_name))[0] == 404)
     Placement.objects.filter(pk=placed.pk).update(state="RELEASED", reason="Resized")
@@ -184,7 +184,7 @@ def test_following_waits_for_a_pod_and_goes_on_with_the_next_one(kant, world, in
     job = world.submit()
 
     def next_attempt():
-        time.sleep(1.1)  # simulated containers tell the time in whole seconds
+        time.sleep(1.1)  # simulated containers give times in whole seconds
         ended(world, job, attempt=2)
 
     in_pauses += [
@@ -217,7 +217,7 @@ def test_following_goes_on_after_silence(kant, world, in_pauses, monkeypatch):
 
 
 def test_following_goes_on_after_the_end_of_a_server(kant, world, monkeypatch):
-    """Also where the time of the server's last line is later than that of what comes."""
+    """This also holds if the server's last line has a later time than the lines that follow."""
     job = world.submit()
     path = world.path(world.start(job).pod_name)
     eventually(lambda: world.get(job)[0] == 200)
@@ -263,7 +263,7 @@ def test_ctrl_c_ends_it_without_a_word(kant, world):
     eventually(lambda: kant("logs", "one")[0] == 0)
     env = {"KANT_URL": kant.url, "KANT_TOKEN": kant.token, "PYTHONPATH": "."}
     command = [sys.executable, "-m", "kant.client", "logs", "one", "--follow"]
-    # What shells start with & ignores it, and so would this.
+    # A process that a shell starts with & ignores this signal, and so would this one.
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, env=env, preexec_fn=heard, **pipes)

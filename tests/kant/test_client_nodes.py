@@ -1,4 +1,4 @@
-"""`kant drain`, `cordon`, `uncordon` and `capacity` against a Kant that really answers."""
+"""`kant drain`, `cordon`, `uncordon` and `capacity` against a real Kant server."""
 
 import json
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""`kant apply`, `diff` and `export` against a Kant that really answers."""
+"""`kant apply`, `diff` and `export` against a real Kant server."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""`kant queues`, `kant queue …` against a Kant that really answers."""
+"""`kant queues` and `kant queue …` against a real Kant server."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`kant quota set` against a Kant that really answers."""
+"""`kant quota set` against a real Kant server."""
 
 import json
 import re
@@ -185,7 +185,7 @@ def test_a_quota_that_was_given_is_withdrawn_and_given_again(root):
 
 @pytest.fixture
 def vision_waits(root):
-    """Vision has no quota and law borrows what there is: two jobs of vision wait."""
+    """Vision has no quota, law borrows all that is free, and two jobs of vision wait."""
     heard = timezone.now() + timedelta(hours=1)
     Cluster.objects.update(connected=True, last_cycle_at=heard)
     Quota.objects.filter(tenant__name="vision").update(guaranteed_milli=0, borrow_limit_milli=0)
@@ -215,7 +215,7 @@ def test_a_preview_says_what_it_would_do_to_jobs_and_changes_nothing(vision_wait
 
 
 def test_an_act_on_jobs_is_previewed_and_names_who_refuses_it(vision_waits):
-    """A second job of vision waits behind the first: with quota for one, it is its turn next."""
+    """A second job of vision waits behind the first; with quota for one job it would be next."""
     Quota.objects.filter(tenant__name="vision").update(guaranteed_milli=8000)
     first = Job.objects.get(name="waits")
     second = Job.objects.create(

@@ -1,4 +1,4 @@
-"""`kant quota draft` against a Kant that really answers."""
+"""`kant quota draft` against a real Kant server."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Quotas as CSV on the command line: written, imported into a draft as a whole, and back."""
+"""Quotas as CSV on the command line: export, import into a draft as a whole, and back."""
 
 import json
 
@@ -14,7 +14,7 @@ def drafted():
 
 @pytest.fixture
 def sheet(root, tmp_path):  # noqa: F811
-    """Writes a file and imports it."""
+    """Write a file and import it."""
 
     def write(text):
         path = tmp_path / "quotas.csv"
@@ -54,7 +54,7 @@ def test_a_file_is_imported_and_exported_again(root, sheet, separator):  # noqa:
     assert sheet(out)[2] == "3 quotas are in your draft now.\n"
     assert draft(root, "export")[1] == out
     assert sheet(out)[2].startswith("Nothing to import")
-    # What says what is so already leaves the draft.
+    # A cell that states the current quota leaves the draft.
     assert sheet("tenant,H100\nvision,8\n")[2] == "2 quotas are in your draft now.\n"
     assert ("vision", "H100") not in drafted()
 

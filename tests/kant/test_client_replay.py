@@ -1,4 +1,4 @@
-"""`kant replay` against a Kant that really answers."""
+"""`kant replay` against a real Kant server."""
 
 import json
 from datetime import timedelta
@@ -16,7 +16,7 @@ from tests.metrics.replays import job_that_ran
 
 @pytest.fixture
 def ops(kant):
-    """An operator; a job of 8 GPUs ran for an hour."""
+    """An operator; a job with 8 GPUs ran for an hour."""
     vision, h100 = kant.org.tenants["vision"], kant.org.gpu_types["H100"]
     Quota.objects.create(
         tenant=vision, gpu_type=h100, guaranteed_milli=32_000, lend_limit_milli=8000
@@ -27,7 +27,7 @@ def ops(kant):
 
 @pytest.fixture
 def worker(monkeypatch):
-    """While the client waits, what it waits for goes on: first it is half done, then done."""
+    """Advance the replay while the client waits: first to half done, then to done."""
 
     def works(_seconds):
         running = Replay.objects.filter(state=ReplayState.RUNNING).first()
@@ -44,7 +44,7 @@ def replay() -> Replay:
 
 
 def columns(out: str, name: str) -> list[str]:
-    """The words of the line of a table that begins so."""
+    """Return the words of the table line that begins like this."""
     (line,) = (line for line in out.splitlines() if line.startswith(name))
     return line.removeprefix(name).split()
 

@@ -1,4 +1,4 @@
-"""`kant loans` and `kant pending` against a real Kant."""
+"""`kant loans` and `kant pending` against a real Kant server."""
 
 import json
 from datetime import timedelta

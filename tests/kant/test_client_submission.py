@@ -1,4 +1,4 @@
-"""What `kant submit` makes of flags and files, against a Kant that really answers."""
+"""`kant submit` turns flags and files into the right job, against a real Kant server."""
 
 import json
 from typing import Any
@@ -181,7 +181,7 @@ def test_a_dry_run_submits_nothing(now, kant):
     assert "3 jobs, 24 GPUs.\nOf its first job:\nIt would start now: 1 pod" in out
     NodeRecord.objects.filter(gpu_model="H100").update(schedulable=False)
     out = kant(*flags, "-r", "2")[1]
-    assert "InsufficientGpus" not in out  # the sentence tells
+    assert "InsufficientGpus" not in out  # the message names it
     for words in ("0 are free", "try: ", "numbers "):
         assert words in out
     out = kant("submit", "-n", "x", "-g", "4", "-G", "H100", "--dry-run")[1]
@@ -190,7 +190,7 @@ def test_a_dry_run_submits_nothing(now, kant):
 
 
 def asked(job: Job) -> list[dict[str, Any]]:
-    """What a job and its pod sets ask for."""
+    """Return what a job and its pod sets request."""
     own = {"id", "job", "submitted_at", "reason_at", "name", "user"}
     return [model_to_dict(row, exclude=own) for row in (job, *job.pod_sets.all())]
 

@@ -1,4 +1,4 @@
-"""`kant templates` and `kant submit --template`, against a Kant that really answers."""
+"""`kant templates` and `kant submit --template` against a real Kant server."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""`kant top` and GET /api/v1/holders: who holds GPUs, who asks for more, against a real Kant."""
+"""`kant top` and GET /api/v1/holders show who holds GPUs and who waits for more; a real Kant
+server."""
 
 import csv
 import io
@@ -25,7 +26,7 @@ def waits(org, name, tenant, user, models, gpus, count=1):
 
 @pytest.fixture
 def busy(kant):
-    """law holds 12 H100 on two nodes, vision 2; vision waits for 16 H100 and 1 of any type."""
+    """law holds 12 H100 on two nodes, vision 2; vision waits for 16 H100 and 1 GPU of any type."""
     org = kant.org
     runs(org, ["h000"], user=org.users["lex"])
     runs(org, ["h001"], gpus=4, user=org.users["lex"])
@@ -73,7 +74,7 @@ def test_tenants_users_jobs_and_nodes_by_what_is_held(busy):
 
 
 def test_programs_get_json_or_csv_of_what_one_may_see(busy):
-    assert {line[0] for line in rows(busy("top")[1])[3:]} == {"vision"}  # what is eve's to see
+    assert {line[0] for line in rows(busy("top")[1])[3:]} == {"vision"}  # the part that eve may see
     code, out, told = busy("top", "-t", "law")
     assert (code, out) == (2, "")
     assert "tenant: There is no tenant “law” that you may see" in told
@@ -81,7 +82,7 @@ def test_programs_get_json_or_csv_of_what_one_may_see(busy):
     assert {(row["name"], row["held"], row["asked"]) for row in found} == {
         ("runs-h002", 2, 0), ("big", 0, 16), ("any", 0, 1),
     }  # fmt: skip
-    Job.objects.filter(name="big").update(name="=big")  # as a plain pod might be called
+    Job.objects.filter(name="big").update(name="=big")  # a name that a plain pod might have
     lines = list(csv.DictReader(io.StringIO(busy("top", "jobs", "-o", "csv")[1])))
     assert {row["name"] for row in lines} == {"runs-h002", "'=big", "any"}
     assert busy("top", "nodes", "-o", "csv")[1].startswith("node,gpu_type,gpus,held,free,share")
@@ -133,7 +134,7 @@ def test_rest_says_what_is_wrong_and_reads_no_more_for_more_jobs(busy):
 
     waits(busy.org, "huge", "law", "lex", ["H100"], 8, 1_000_000)
     assert client.get("/api/v1/holders?sort=asked").json()["items"][0]["asked"] == 8_000_000
-    statements()  # the first use of a token is written down
+    statements()  # the first use of a token writes to the database
     before = statements()
     for at in range(20):
         waits(busy.org, f"more-{at}", "law", "lex", ["H100"], 1)

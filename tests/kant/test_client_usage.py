@@ -1,4 +1,4 @@
-"""`kant usage` against a Kant that really answers."""
+"""`kant usage` against a real Kant server."""
 
 import csv
 import io
@@ -95,7 +95,7 @@ def test_what_was_borrowed_is_not_known_of_earlier_days(now, root):
     code, out, told = root("usage", "--since", "30d")
     assert (code, "BORROWED" in out) == (0, False)
     assert f"Borrowed GPU-hours are known from {known} on." in told
-    # A day that was written without it, and those since.
+    # A day recorded without it, and the days since.
     vision = Tenant.objects.get(name="vision").pk
     UsageDay.objects.create(
         day=known - timedelta(days=1), cluster_id=1, tenant_id=vision, gpu_model="H100",

@@ -1,4 +1,4 @@
-"""`kant webhooks …` against a Kant that really answers, and a receiver that really listens."""
+"""`kant webhooks …` against a real Kant server and a real receiver."""
 
 import json
 
@@ -51,7 +51,7 @@ def test_a_refusal_names_the_field(ada):
 
 @pytest.mark.parametrize(("path", "code"), [("/200", 0), ("/500", 1)])
 def test_a_test_is_waited_for(ada, path, code, monkeypatch):
-    # The worker has its turn while the command waits.
+    # The worker runs while the command waits.
     monkeypatch.setattr("kant.client.webhooks.time.sleep", lambda _: rounds.send_due())
     with Receiver() as receiver:
         made = ("webhooks", "create", "x", receiver.url(path), "-t", "vision", "-e", "job.failed")

@@ -1,4 +1,4 @@
-"""A client that is there and neither sends nor takes anything: what waits for it has an end."""
+"""Kant stops waiting for a client that stays connected but neither sends nor reads."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ def _impatient(settings, monkeypatch):
 
 
 class Client:
-    """Sends these pieces of a body, the last of them whole, and takes so many messages."""
+    """Send these pieces of a body, the last one completely, and read this many messages."""
 
     def __init__(self, *sends, takes=1000, pause_s=0.0):
         self.sends, self.takes, self.pause_s, self.taken = list(sends), takes, pause_s, []
@@ -69,7 +69,7 @@ class Client:
         self.taken.append(message)
 
     def asks(self, address, method="POST"):
-        """The status and the body of the answer, as far as it was taken."""
+        """Return the status and as much of the answer's body as was read."""
         scope = {
             "type": "http",
             "method": method,
@@ -96,7 +96,7 @@ def test_a_body_that_stops_coming_is_refused(begins):
 
 
 def test_a_slow_body_and_a_slow_answer_are_waited_for(monkeypatch):
-    """However long the whole of it takes. A busy machine may sleep for longer than it is told."""
+    """Only pauses count, not the total time. A busy machine may sleep for longer than asked."""
     monkeypatch.setattr(answers, "TAKEN_WITHIN_S", PATIENT_S)
     monkeypatch.setattr(bodies, "PAUSE_S", PATIENT_S)
     pause_s = PATIENT_S / 10

@@ -1,4 +1,4 @@
-"""The demo organisation has queues to try and quotas, and everybody's rules hold for them."""
+"""The demo organisation has queues and quotas to try out, and they obey the usual rules."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_the_demo_organisation_has_a_few_queues_once():
         assert made[queue.tenant, queue.name] == queue.terms.columns()
     assert len(made) == len(demo.TENANTS) + len(demo.QUEUES)
     Queue.objects.exclude(name="default").delete()
-    demo._tenants(operator)  # what was deleted stays so at the next start
+    demo._tenants(operator)  # what was deleted stays deleted at the next start
     assert not Queue.objects.exclude(name="default").exists()
     assert User.objects.get(username="operator").is_operator
 

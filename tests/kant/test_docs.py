@@ -1,4 +1,4 @@
-"""Links between the pages of the documentation, and the table of reasons."""
+"""Links between documentation pages lead somewhere, and the table of reasons is complete."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ PAGES = sorted(
 
 
 def _anchors(page: Path) -> set[str]:
-    """What `#…` may name on a page: its headings, as GitHub spells them, and its own ids."""
+    """Return the anchors of a page: its headings, as GitHub spells them, and its own ids."""
     text = page.read_text()
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
     spelled = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)

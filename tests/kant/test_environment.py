@@ -1,4 +1,4 @@
-"""The first lines of `make run`: what keeps Kant from starting is told at once, in one line."""
+"""`make run` says in one line, and at once, what keeps Kant from starting."""
 
 import os
 import re
@@ -52,7 +52,7 @@ def test_a_taken_port_is_told_before_anything_is_made(clone, capsys):
 
 
 def test_another_port_is_named_that_is_free(clone, capsys, monkeypatch):
-    """Not the one that was asked for, as a word that is always the same would be."""
+    """A constant suggestion could name the very port that was asked for."""
     taken = {8001, 8002}
     monkeypatch.setattr(environment, "refusal", lambda port: "Permission denied" * (port in taken))
     line = refused(capsys, "--port", "8001")
@@ -102,7 +102,7 @@ def test_fleets_that_are_there(clone):
 
 
 def made(*given):
-    """What `make run` says to whoever types it: it knows nothing of a make that runs the tests."""
+    """Return what `make run` prints for a user; it must not see the make that runs the tests."""
     outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
     env = {name: value for name, value in os.environ.items() if name not in outer}
     make = ["make", "run", *given]
@@ -165,7 +165,7 @@ def test_whatever_the_system_refuses_is_one_line(clone, capsys, monkeypatch):
 
 
 def test_an_index_that_cannot_be_reached(clone, capsys, monkeypatch):
-    with socket.socket() as nobody:  # bound and not listening: refused at once
+    with socket.socket() as nobody:  # bound but not listening, so that it refuses at once
         nobody.bind(("127.0.0.1", 0))
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}/simple")
         line = refused(capsys)
@@ -214,7 +214,7 @@ def test_nothing_is_compiled_that_nobody_has_imported(clone, monkeypatch):
     (clone / "requirements.txt").write_text(f"{wheel}\n")
     venv.create(clone / ".venv")
     [packages] = (clone / ".venv").glob("lib/python*/site-packages")
-    # pip of this environment: making one with its own takes seconds.
+    # Use the pip of this environment: making one with its own takes seconds.
     (packages / "pip.pth").write_text(str(Path(pip.__file__).parents[1]))
     environment.install(clone / "requirements.txt")
     assert (packages / "tiny.py").exists()
@@ -245,12 +245,12 @@ UNDER = 300 * 2**20
 
 
 def blocks(path):
-    """The bytes that a file takes of a disk."""
+    """Return the bytes that a file takes on disk."""
     return -(-path.stat().st_size // 4096) * 4096
 
 
 def test_what_runs_takes_no_more_of_a_disk_than_is_promised():
-    """Whatever else is installed here, and whether it was trimmed."""
+    """This ignores anything else installed here, and whether it was trimmed."""
     home = Path(sysconfig.get_path("purelib"))
     unread = {path for pattern in environment.UNREAD for path in home.glob(pattern)}
     unread = {path.resolve() for path in unread}
@@ -262,7 +262,7 @@ def test_what_runs_takes_no_more_of_a_disk_than_is_promised():
                 taken[path] = blocks(path)
     files = [path for path in compiled.folder().rglob("*") if path.is_file()]
     taken |= {path: blocks(path) for path in files}
-    assert sum(taken.values()) > UNDER / 3  # it was measured at all
+    assert sum(taken.values()) > UNDER / 3  # something was measured at all
     largest = sorted(taken.items(), key=lambda each: -each[1])[:10]
     assert sum(taken.values()) < UNDER, largest
 
@@ -311,7 +311,7 @@ def test_a_python_that_nobody_has_tested_is_told(clone, monkeypatch, capsys):
 
 
 def test_it_needs_nothing_but_the_standard_library():
-    """The system's Python runs it, isolated, before any package is there."""
+    """The system's Python runs it in isolated mode before any package is installed."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(ROOT / "kant" / "environment.py"), "--port", "-1"],
         capture_output=True,

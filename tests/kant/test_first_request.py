@@ -1,4 +1,4 @@
-"""A web process has loaded what it answers with before a server listens."""
+"""A web process loads all code for answering requests before the server listens."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Processes that tests fork are as those that an interpreter starts."""
+"""Processes that tests fork behave like those that an interpreter starts."""
 
 import os
 import signal

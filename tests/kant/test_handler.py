@@ -1,4 +1,4 @@
-"""A few threads that stay answer all requests, and who cannot be answered hears it."""
+"""A few permanent threads answer all requests, and clients that cannot be served are told so."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from kant.handler import Handler
 from tenants.web.listeners import nobody_listens
 
 THREADS = 3
-LATE_S = 60  # only a failure waits so long
+LATE_S = 60  # only a failure waits this long
 go_on, begun, ended = threading.Event(), threading.Semaphore(0), []
 
 
@@ -43,7 +43,7 @@ def follow(_):
 
 
 def asks_for_long(_):
-    """As who waits for the answer of another process."""
+    """A view that waits for another process's answer."""
     begun.release()
     until = time.monotonic() + LATE_S
     while not nobody_listens() and time.monotonic() < until:
@@ -73,7 +73,7 @@ def handler(settings):
 
 
 async def asked(handler, address, takes=1000):
-    """The status, the headers and the body; after so many messages the client goes."""
+    """Return status, headers and body; the client leaves after this many messages."""
     scope = {"type": "http", "method": "GET", "path": address, "query_string": b"", "headers": []}
     sent, taken, gone = [{"type": "http.request"}], [], asyncio.Event()
 
@@ -95,7 +95,7 @@ async def asked(handler, address, takes=1000):
 
 
 def test_threads_and_what_they_are_connected_to_stay(handler):
-    """A thread of its own for each request began each with a new connection to Redis."""
+    """With a thread per request, each request would open a new connection to Redis."""
 
     async def many():
         return [
@@ -140,7 +140,7 @@ def test_a_stream_ends_when_its_client_goes_and_takes_no_thread(handler):
 
 
 def test_who_goes_takes_no_thread_any_more(handler):
-    """A browser that asked at each key held a thread for each until its answer came."""
+    """A browser that asked at each key press once held a thread for each until its answer came."""
 
     async def gone_again():
         sent, gone = [{"type": "http.request"}], asyncio.Event()

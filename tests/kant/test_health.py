@@ -1,10 +1,10 @@
-"""Probes of the web process."""
+"""Health probes of the web process."""
 
 import pytest
 from django.db import OperationalError, connection
 from django.test import Client
 
-BY_ADDRESS = {"host": "10.1.2.3:8000"}  # a kubelet knows no name
+BY_ADDRESS = {"host": "10.1.2.3:8000"}  # a kubelet knows no host name
 
 
 def test_a_process_answers_whatever_is_away(client: Client):

@@ -1,4 +1,4 @@
-"""A reader finds a class in one place, and a folder at a glance."""
+"""Each class is defined in one place, and folders stay small enough to grasp at a glance."""
 
 from collections import Counter
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_few_modules_lie_beside_the_folders_of_an_app(app) -> None:
 
 @pytest.mark.parametrize(("field", "most"), [("checkpoint_notice_s", 6), ("node_affinity", 8)])
 def test_a_field_of_a_job_is_named_in_few_files(field, most) -> None:
-    """What is told of one field is made of its definition (docs/add-a-job-field.md)."""
+    """Everything about one field is derived from its definition (docs/add-a-job-field.md)."""
     files = [path for part in PRODUCT for path in (ROOT / part).rglob("*.py")]
     named = [p for p in files if "migrations" not in p.parts and field in p.read_text()]
     assert ROOT / "scheduling" / "job_fields" / "definition.py" in named

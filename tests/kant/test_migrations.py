@@ -1,4 +1,4 @@
-"""New databases are made by one migration an app, old ones by those that it replaces."""
+"""One migration per app creates new databases; the migrations that it replaces update old ones."""
 
 from django.apps import apps
 from django.db.migrations.autodetector import MigrationAutodetector

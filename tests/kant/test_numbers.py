@@ -1,4 +1,4 @@
-"""Numbers are typed in the digits 0 to 9, wherever: in forms, queries, flags and files."""
+"""Forms, queries, flags and files accept numbers in the digits 0 to 9 only."""
 
 import argparse
 
@@ -17,11 +17,11 @@ from scheduling.pages.queues.settings_form import GpuLimits
 from scheduling.simulator.traces.table import Row, TraceFormatError
 from tenants.forms import PlainForm
 
-# As Python reads numbers, or nobody does.
+# Texts that only Python reads as numbers, or that are no numbers at all.
 BAD = ["1e3", "1E3", "٤٨", "１６", "१", "NaN", "nan", "inf", "-inf", "1_000", "1,000", "0x10",
        "1 0", "²", "½", "1.5.", "--1", "1e400", "", "8h8"]  # fmt: skip
 OWN = ("scheduling", "metrics", "webhooks", "tenants")
-OF_TRACES = {"1e3", "1E3"}  # programs write times and sizes so, people do not write traces
+OF_TRACES = {"1e3", "1E3"}  # programs write times and sizes like this; people do not write traces
 
 
 def subclasses(kind):
@@ -49,7 +49,8 @@ def is_a_number(read):
 
 
 def takes_words(read):
-    """A cell of quotas, which says the mode, too: what its words mean is judged by Kant."""
+    """Return whether the reader takes words beside a number. Quota cells do, because they also hold
+    the mode; Kant itself checks their words."""
     try:
         return read("8 isolated") == "8 isolated"
     except Exception:
@@ -103,7 +104,8 @@ def test_a_queue_has_limits_in_digits(org, client):
 
 
 def test_every_form_and_filter_reads_numbers_so():
-    """`PlainForm` refuses them for its fields; so all forms of the product have to be of it."""
+    """`PlainForm` rejects other digits for its fields, so all forms of the product must inherit
+    from it."""
     for app in ("scheduling.urls", "metrics.urls", "webhooks.urls", "tenants.urls"):
         import_string(f"{app}.urlpatterns")
     assert apps.ready

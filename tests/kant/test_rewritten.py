@@ -1,4 +1,4 @@
-"""Modules of tests that are not compiled yet are compiled by one process (tests/rewritten.py)."""
+"""A single process compiles those test modules that are not compiled yet (tests/rewritten.py)."""
 
 import fcntl
 import importlib.util
@@ -17,7 +17,7 @@ WITHIN_S = 60
 
 @pytest.fixture
 def modules(tmp_path, monkeypatch):
-    """Twenty of them, in a checkout of their own."""
+    """Twenty modules in a checkout of their own."""
     monkeypatch.setattr(rewritten, "TESTS", tmp_path)
     monkeypatch.setattr("sys.dont_write_bytecode", False)
     found = [tmp_path / f"test_{number}.py" for number in range(20)]
@@ -27,7 +27,7 @@ def modules(tmp_path, monkeypatch):
 
 
 def compiled(module):
-    """What pytest leaves beside it."""
+    """Write what pytest leaves beside a module that it compiled."""
     usual = Path(importlib.util.cache_from_source(str(module)))
     usual.parent.mkdir(exist_ok=True)
     usual.with_name(f"{usual.stem}-pytest-{pytest.__version__}.pyc").touch()
@@ -35,7 +35,7 @@ def compiled(module):
 
 @contextmanager
 def held(folder):
-    """By another process, as it were."""
+    """Hold the lock like another process."""
     file = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -99,5 +99,5 @@ def test_nobody_waits_where_nothing_is_kept(modules, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(sys.dont_write_bytecode, reason="pytest keeps nothing here")
 def test_it_knows_where_pytest_keeps_what_it_compiles():
-    """This module was compiled for this test."""
+    """pytest compiled this module for this test."""
     assert rewritten._compiled(Path(__file__))

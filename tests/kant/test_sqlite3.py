@@ -1,4 +1,4 @@
-"""Writers take turns in the order in which they came."""
+"""SQLite writers take turns in the order of their arrival."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Static files as an ASGI server gets them from Django."""
+"""Django serves static files in a form that suits an ASGI server."""
 
 import asyncio
 import warnings

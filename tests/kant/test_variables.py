@@ -1,4 +1,4 @@
-"""Variables of the environment that cannot be read keep Kant from starting, each in one line."""
+"""Each unreadable environment variable keeps Kant from starting, with one line of explanation."""
 
 import ast
 import os
@@ -85,7 +85,7 @@ def test_databases_by_their_kinds():
 
 
 def strict():
-    """(name, kind) of all that settings.py reads but texts and lists."""
+    """Return (name, kind) of all variables that settings.py reads, except texts and lists."""
     for node in ast.walk(ast.parse(SETTINGS.read_text())):
         match node:
             case ast.Call(
@@ -130,6 +130,6 @@ def test_several_that_start_at_once_have_one_key(monkeypatch, tmp_path):
     with ThreadPoolExecutor(8) as pool:
         keys = set(pool.map(start, range(8)))
     assert keys == {(tmp_path / "secret_key").read_text()}
-    (tmp_path / "secret_key").write_text("")  # of who was killed before it wrote
+    (tmp_path / "secret_key").write_text("")  # left by a process that was killed before it wrote
     assert len(settings._embedded_secret_key()) >= 50
     assert (tmp_path / "secret_key").stat().st_mode & 0o77 == 0
