@@ -58,7 +58,7 @@ def drive(scheduler, cluster, until, within=WITHIN_S, describe=lambda: "not reac
 
 
 class ClusterApi:
-    """The API of an embedded cluster, as others than Kant use it."""
+    """The API of an embedded cluster, as clients other than Kant use it."""
 
     def __init__(self, kubeconfig):
         config = yaml.safe_load(kubeconfig.read_text())
@@ -82,17 +82,17 @@ class ClusterApi:
         return self.call("POST", "/sim/faults", {"fault": name, **fields})
 
     def pods(self):
-        """{name: pod} of all pods there are."""
+        """Return {name: pod} of all pods."""
         items = self.call("GET", "/api/v1/pods")["items"]
         return {pod["metadata"]["name"]: pod for pod in items}
 
     def report(self, pod, phase, namespace="kant-jobs", **status):
-        """What a kubelet reports of a pod, by its name."""
+        """Report a pod's status as its kubelet would; the pod is given by name."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/status"
         self.call("PATCH", path, {"status": {"phase": phase, **status}}, kind="merge-patch+json")
 
     def kill(self, pod):
-        """A pod of Kant's that is being deleted ends now, as by SIGKILL."""
+        """End a pod of Kant's that is being deleted now, as by SIGKILL."""
         ended = {"name": "main", "state": {"terminated": {"exitCode": 143, "reason": "Error"}}}
         self.report(pod, "Failed", containerStatuses=[ended])
         path = f"/api/v1/namespaces/kant-jobs/pods/{pod}"
@@ -115,7 +115,7 @@ class World(ClusterApi):
         )
         self.policy = ClusterPolicy.objects.create(
             cluster=self.cluster,
-            # Of nodes that do not answer tests wait for none to come back, unless they say so.
+            # Tests do not wait for nodes that do not answer, unless they say so.
             document={
                 "backoff_base_s": 0.2,
                 "backoff_cap_s": 1.0,
@@ -143,8 +143,8 @@ class World(ClusterApi):
         stop_s=None,
         **fields,
     ):
-        """A job as `submit_job` writes it. Its pods save its work `saves_s` after they are told,
-        and end `stop_s` after they are deleted."""
+        """Write a job as `submit_job` does. After a notice its pods take `saves_s` seconds to
+        save their work; after deletion they end within `stop_s` seconds."""
         names = ("gpu_milli", "gpu_models", "min_count", "node_affinity", "volumes")
         names += ("device_claims",)
         pod_fields = {n: fields.pop(n) for n in names if n in fields}
@@ -215,7 +215,7 @@ class World(ClusterApi):
         return [*rows, *Placement.objects.values_list("pod_name", "node", "state", "message")]
 
     def restart_scheduler(self):
-        """Forget everything without a farewell, as a process that was killed."""
+        """Replace the scheduler by one without memory, as after kill -9."""
         for led in self.scheduler.keeper.held.values():
             led.session.stop()
         self.scheduler.keeper.stop()
@@ -224,8 +224,8 @@ class World(ClusterApi):
 
     # --- the cluster ----------------------------------------------------------------------------
     def finish(self, job):
-        """The pods of a job that run have done their work. By a run time of their own they could
-        have done it before anybody sees them run."""
+        """Finish a job's running pods. With a run time of their own they could finish before
+        anybody sees them run."""
         for placement in self.placements(job, state="RUNNING"):
             self.report(placement.pod_name, "Succeeded", placement.namespace)
 
@@ -235,8 +235,8 @@ class World(ClusterApi):
 
 
 class SchedulerProcess:
-    """A scheduler process that can be killed. Its lease is longer than any process stands still:
-    who wants it taken over ends it."""
+    """A scheduler process that can be killed. Its lease outlasts any pause of a process; to have
+    the lease taken over, end the process."""
 
     def __init__(self, lease_s=60):
         self.process = forked.popen(
@@ -263,7 +263,7 @@ def wait(condition, within=WITHIN_S):
 
 
 class Clock:
-    """The time by which sessions decide: `ahead` seconds more than it is, or exactly `at`."""
+    """The clock by which sessions decide: `ahead` seconds fast, or fixed at `at`."""
 
     ahead, at = 0.0, None
 
@@ -283,7 +283,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def inventory(tmp_path):
-    """The fleet file of the cluster."""
+    """Return the fleet file of the cluster."""
     return stage.inventory(tmp_path / "fleet.yaml", NODES)
 
 
@@ -304,7 +304,7 @@ def world(db, cluster_process):
 
 
 def migrate(folder, **variables):
-    """Make Kant's tables, in this folder where the variables name no other database."""
+    """Create Kant's tables, in this folder unless the variables name another database."""
     env = {**os.environ, "KANT_VAR_DIR": str(folder)}
     for name in ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL"):
         env.pop(name, None)
@@ -315,14 +315,14 @@ def migrate(folder, **variables):
 # The history of migrations takes seconds.
 @pytest.fixture(scope="session")
 def migrated(tmp_path_factory):
-    """Kant's folder with the tables of its first start, for who starts on a copy of it."""
+    """Kant's folder with the tables of its first start; tests start on a copy of it."""
     return kept(tmp_path_factory, "migrated", migrate)
 
 
 @pytest.fixture(scope="session")
 def postgres_data(tmp_path_factory):
-    """The data of a PostgreSQL server with Kant's tables, for who starts on a copy of them."""
-    from tests.live.test_production_shape import postgres  # which imports this module
+    """The data of a PostgreSQL server with Kant's tables; tests start on a copy of them."""
+    from tests.live.test_production_shape import postgres  # that module imports this one
 
     def make(folder):
         with postgres(keep_in=folder / "data") as url:
@@ -333,13 +333,13 @@ def postgres_data(tmp_path_factory):
 
 @pytest.fixture
 def migrated_folder(tmp_path, migrated):
-    """A copy of it: the folder of the test."""
+    """Copy the migrated folder to the test's folder."""
     return shutil.copytree(migrated, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.fixture
 def shared_world(transactional_db, cluster_process, monkeypatch, request):
-    """A world whose database other processes see: a file where tests use SQLite in memory."""
+    """A world whose database other processes can see: a file, where tests use SQLite in memory."""
     if connection.vendor == "sqlite":
         with stage.own_database(request.getfixturevalue("migrated_folder")):
             yield World(cluster_process)

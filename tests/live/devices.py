@@ -1,4 +1,4 @@
-"""Drivers of devices, and claims for devices that people make."""
+"""Device drivers, and the claims for devices that people make."""
 
 from tests.live.plain_pods import NAMESPACE, make
 
@@ -8,7 +8,7 @@ OF_GPU = f'device.attributes["{GPU}"]'
 
 
 def publish(world, node, driver=GPU, devices=(), name="", generation=1, **spec):
-    """A slice of devices of a node."""
+    """Publish a slice of devices on a node."""
     body = {
         "metadata": {"name": name or f"{node}-{driver}"},
         "spec": {
@@ -35,7 +35,7 @@ def gpus(count, model="NVIDIA H100 80GB HBM3", first=0, **attributes):
 
 
 def shared_gpus(count, default=None, **attributes):
-    """GPUs of which claims may have parts of the memory."""
+    """Publish GPUs whose memory claims can share."""
     policy = {"requestPolicy": {"default": default, "validRange": {"min": default}}}
     memory = {"value": "80Gi", **(policy if default else {})}
     more = {"allowMultipleAllocations": True, "capacity": {"memory": memory}}
@@ -43,13 +43,14 @@ def shared_gpus(count, default=None, **attributes):
 
 
 def conditional(devices):
-    """Devices that are not ready before their driver says so."""
+    """Publish devices that are not ready until their driver says so."""
     conditions = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
     return [{**each, **conditions} for each in devices]
 
 
 def say(world, name, namespace=NAMESPACE, **conditions):
-    """As a driver: these conditions of the devices of the claim of that name, or pod, hold."""
+    """Set these conditions on the devices of a claim, as a driver would. The name is that of the
+    claim or its pod."""
     claim = claim_of(world, name, namespace)
     results = claim["status"]["allocation"]["devices"]["results"]
     held = [
@@ -69,13 +70,13 @@ def say(world, name, namespace=NAMESPACE, **conditions):
 
 
 def plain_devices(count, **attributes):
-    """Devices that are no GPUs."""
+    """Publish devices that are not GPUs."""
     more = {name: {kind_of(value): value} for name, value in attributes.items()}
     return [{"name": f"dev-{n}", "attributes": more} for n in range(count)]
 
 
 def has_namespace(world, name="kant-jobs"):
-    """Whether Kant has made the namespace of its jobs."""
+    """Return whether Kant has made the namespace of its jobs."""
     items = world.call("GET", "/api/v1/namespaces")["items"]
     return name in [each["metadata"]["name"] for each in items]
 
@@ -117,14 +118,14 @@ def template(world, name, *requests, **devices):
 
 
 def pod(world, name="plain", of="", template="", **more):
-    """A pod with one claim of that name, or made of that template; returns its uid."""
+    """Create a pod with one claim of that name, or one made from that template; return its uid."""
     source = {"resourceClaimName": of} if of else {"resourceClaimTemplateName": template}
     more.setdefault("requests", {"cpu": "100m"})
     return make(world, name, resourceClaims=[{"name": "devices", **source}], **more)
 
 
 def claim_of(world, name, namespace=NAMESPACE):
-    """The claim of that name, or of the pod of that name."""
+    """Return the claim of that name, or that of the pod of that name."""
     found = world.call("GET", claims(namespace=namespace))["items"]
     for each in found:
         owners = [o["name"] for o in each["metadata"].get("ownerReferences", ())]
@@ -134,7 +135,7 @@ def claim_of(world, name, namespace=NAMESPACE):
 
 
 def given(world, name):
-    """The devices of the claim, as pool/device."""
+    """Return the claim's devices, as pool/device."""
     status = (claim_of(world, name) or {}).get("status") or {}
     results = status.get("allocation", {}).get("devices", {}).get("results", ())
     return sorted(f"{r['pool']}/{r['device']}" for r in results)

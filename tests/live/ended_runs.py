@@ -1,4 +1,4 @@
-"""Jobs that have run before, from which run times are learned."""
+"""Earlier runs of jobs, from which run times are learned."""
 
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ from scheduling.models import Job
 
 
 def has_run(world, name, gpu_milli, run_s):
-    """Forty jobs of that name, each for so long, two hours ago."""
+    """Record forty jobs of that name that ran for this long, two hours ago."""
     at = datetime.now(UTC) - timedelta(hours=2)
     Job.objects.bulk_create(
         Job(

@@ -1,4 +1,4 @@
-"""A cluster that may grow by nodes with B200s, and what its autoscaler sees and does."""
+"""A cluster that may grow by nodes with B200 GPUs, and its autoscaler."""
 
 B200 = "NVIDIA-B200"
 GROUP = {"gpu_type": B200, "gpus": 8, "cpu_milli": 64_000, "memory_mib": 512_000, "max_nodes": 2}
@@ -6,7 +6,7 @@ SELECTOR = {"nodeSelector": {"nvidia.com/gpu.product": B200}}
 
 
 def add_node(world, name="b200-a"):
-    """As an autoscaler's cloud does: a node like those of the group."""
+    """Add a node like those of the group, as the autoscaler's cloud would."""
     [like] = world.call("GET", "/api/v1/nodes")["items"][:1]
     labels = {**like["metadata"]["labels"], "nvidia.com/gpu.product": B200}
     labels |= {"kubernetes.io/hostname": name, "nvidia.com/gpu.count": "8"}
@@ -19,7 +19,7 @@ def add_node(world, name="b200-a"):
 
 
 def stand_ins(world):
-    """{pod set and ordinal: (name, reason of PodScheduled)} of the pods that are there."""
+    """Return {(pod set, ordinal): (name, reason of PodScheduled)} of the stand-in pods."""
     found = {}
     for name, pod in world.pods().items():
         labels = pod["metadata"]["labels"]

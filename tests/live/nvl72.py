@@ -1,9 +1,10 @@
-"""Racks of GB200 NVL72, and what NVIDIA's DRA driver makes there: ComputeDomains.
+"""Racks of GB200 NVL72, and the ComputeDomains that NVIDIA's DRA driver makes on them.
 
-The shapes are those of its version 26 (resource.nvidia.com/v1beta1). Its controller, its plugins of
-kubelets and its daemons are played: of a ComputeDomain they make a ResourceClaimTemplate in its
-namespace, and on nodes where a pod has a channel of it a daemon, by a DaemonSet of their own that
-kube-scheduler places. Kant reads no ComputeDomain, so none is made here.
+The objects look like those of version 26 of the driver (resource.nvidia.com/v1beta1). The tests
+play its controller, kubelet plugins and daemons. For a ComputeDomain these make a
+ResourceClaimTemplate in its namespace, and a daemon on each node where a pod has a channel of the
+domain. The daemons belong to a DaemonSet that kube-scheduler places. Kant reads no ComputeDomain,
+so the tests create none.
 """
 
 from urllib.error import HTTPError
@@ -31,7 +32,8 @@ SELECTED = {
 
 
 def classes(call, **config):
-    """The DeviceClasses of the driver; `config`: of that for channels, as somebody may add it."""
+    """Create the driver's DeviceClasses. `config` is the configuration that somebody may add to
+    the class for channels."""
     for name, expression in SELECTED.items():
         spec = {"selectors": [{"cel": {"expression": expression}}]}
         if name == CHANNEL and config:
@@ -43,7 +45,8 @@ def classes(call, **config):
 
 
 def tray(world, name, clique, *, by_plugin=True):
-    """A node of a rack: 4 GPUs, by a device plugin or by the driver; one channel and one daemon."""
+    """Create a node of a rack: 4 GPUs from a device plugin or from the driver, one channel, one
+    daemon."""
     amounts = {"cpu": "144", "memory": "960Gi", "pods": "110"}
     amounts |= {"nvidia.com/gpu": "4"} if by_plugin else {}
     ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
@@ -71,7 +74,7 @@ def _gpu(number):
 
 
 class ComputeDomain:
-    """What the driver's controller makes of one: `template`, in `namespace`."""
+    """What the driver's controller makes of a ComputeDomain: `template`, in `namespace`."""
 
     def __init__(self, world, template="channel", namespace="default", mode="Single"):
         self.world, self.template, self.namespace = world, template, namespace
@@ -85,7 +88,7 @@ class ComputeDomain:
         }
 
     def made(self):
-        """The controller has seen it."""
+        """The controller has seen the ComputeDomain."""
         opaque = {"driver": DRIVER, "parameters": self.config}
         devices = {
             "requests": [{"name": "channel", "exactly": {"deviceClassName": CHANNEL}}],
@@ -102,18 +105,18 @@ class ComputeDomain:
         return self
 
     def deleted(self):
-        """The ComputeDomain is being deleted, and with it the template."""
+        """The ComputeDomain is being deleted, and its template with it."""
         self.world.call("DELETE", self.path)
 
     def gone(self):
-        """The controller has let go of both."""
+        """The controller has removed its finalizers from both."""
         found = self.world.call("GET", self.path)
         found["metadata"]["finalizers"] = []
         self.world.call("PUT", self.path, found)
 
     def daemon_on(self, node):
-        """The daemon that comes to a node where a pod has the channel: kube-scheduler has given it
-        its device, and bound it. Returns the name of the pod and of its claim."""
+        """Start the daemon on a node where a pod has the channel: kube-scheduler has allocated
+        its device and bound it. Returns the names of the pod and its claim."""
         claim = f"daemon-{node}"
         exactly = {"deviceClassName": DAEMON, "allocationMode": "ExactCount", "count": 1}
         spec = {"devices": {"requests": [{"name": "daemon", "exactly": exactly}]}}
@@ -161,7 +164,7 @@ class ComputeDomain:
 
 
 def config_of(claim):
-    """The configuration that the driver finds: its source, its requests and its parameters."""
+    """Return the configuration that the driver finds: its source, requests and parameters."""
     return [
         (each["source"], each.get("requests"), each["opaque"]["parameters"])
         for each in claim["status"]["allocation"]["devices"].get("config", ())
@@ -169,8 +172,9 @@ def config_of(claim):
 
 
 class RealRacks:
-    """A real API server with the rights of rbac.yaml only, as tests of plain pods see a world. The
-    controller of Kubernetes that makes the claims of pods, and frees them, is played."""
+    """A real API server with no rights but those of rbac.yaml; it offers the methods that tests
+    of plain pods use. The test plays the Kubernetes controller that makes and frees the pods'
+    claims."""
 
     def __init__(self, server):
         self.call = server.request
@@ -216,7 +220,7 @@ class RealRacks:
                 self._change(path, lambda found, told=told: found["status"].update(told), "/status")
 
     def _made(self, pod, named):
-        """The name of a new claim, where there is the template that the pod names."""
+        """Return the name of a new claim if the template that the pod names exists."""
         for template in self.call("GET", claims("", "resourceclaimtemplates"))["items"]:
             if template["metadata"]["name"] == named.get("resourceClaimTemplateName"):
                 owner = {"apiVersion": "v1", "kind": "Pod", "controller": True}
@@ -238,7 +242,7 @@ class RealRacks:
                 self._delete(claims(each["metadata"]["name"]))
 
     def _change(self, path, change, part=""):
-        """Of an object that others write, too."""
+        """Change an object that others write too."""
         while True:
             found = self.call("GET", path)
             change(found)
@@ -249,13 +253,13 @@ class RealRacks:
                     raise
 
     def _delete(self, path):
-        """An object, whatever protects it."""
+        """Delete an object in spite of its finalizers."""
         if "status" in self.call("GET", path):
             self._change(path, lambda found: found.update(status={}), "/status")
         try:
             self.call("DELETE", path)
             self._change(path, lambda found: found["metadata"].update(finalizers=[]))
-        except HTTPError as error:  # when nothing protects it, it is gone
+        except HTTPError as error:  # it is gone as soon as nothing protects it
             if error.code != 404:
                 raise
 

@@ -1,4 +1,4 @@
-"""Pods that people make themselves, and what is to be seen on them."""
+"""Pods that people make themselves, and what people can see on them."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ APART = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernete
 
 
 def make(world, name="plain", gpus=8, labels=None, notes=None, requests=None, owner=None, **spec):
-    """A pod that somebody makes, or `owner`, an object; returns its uid."""
+    """Create a pod of a person, or of `owner` (an object); return its uid."""
     amounts = requests or {"nvidia.com/gpu": str(gpus), "cpu": "100m"}
     limits = {k: v for k, v in amounts.items() if "/" in k}
     container = {"name": "c", "image": "team/train:1", "command": ["train"]}
@@ -40,7 +40,7 @@ def make(world, name="plain", gpus=8, labels=None, notes=None, requests=None, ow
     return world.call("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)["metadata"]["uid"]
 
 
-# As DefaultTolerationSeconds writes them, only that they are over at once.
+# As DefaultTolerationSeconds writes them, but for zero seconds.
 NO_PATIENCE = [
     {
         "key": "node.kubernetes.io/unreachable",
@@ -52,7 +52,7 @@ NO_PATIENCE = [
 
 
 def reference_to(owner):
-    """An owner reference to this object, as its controller writes it."""
+    """Return an owner reference to this object, as its controller writes it."""
     kind = {name: owner[name] for name in ("apiVersion", "kind")}
     meta = {name: owner["metadata"][name] for name in ("name", "uid")}
     return {**kind, **meta, "controller": True, "blockOwnerDeletion": True}
@@ -73,7 +73,7 @@ def node_of(world, name="plain"):
 
 
 class PodScheduled(NamedTuple):
-    """The condition of that type; false where the pod has none yet."""
+    """The condition PodScheduled; false if the pod has none yet."""
 
     status: str = ""
     reason: str = ""
@@ -92,13 +92,13 @@ def condition(world, name="plain"):
 
 
 def told(world, name="plain"):
-    """(type, reason, note) of the Events on the pods of that name, but those that kube-scheduler
-    would write, too."""
+    """Return (type, reason, note) of the Events on the pods of that name, except those that
+    kube-scheduler would write as well."""
     return [each for each in all_told(world, name) if each[1] not in ("Scheduled", WAITS)]
 
 
 def all_told(world, name="plain"):
-    """(type, reason, note) of the Events on the pods of that name."""
+    """Return (type, reason, note) of the Events on the pods of that name."""
     items = world.call("GET", "/apis/events.k8s.io/v1/events")["items"]
     found = [e for e in items if e["regarding"]["name"] == name]
     return [(e["type"], e["reason"], e["note"]) for e in found]
@@ -118,8 +118,9 @@ def ungate(world, name="plain", **spec):
 
 
 def hold_and_ungate(world, uid, gated):
-    """A gated pod whose job is held, released and held again says each time what holds it (`gated`:
-    its gates), and of a held job that it is when the gates are gone."""
+    """Hold, release and hold again the job of a gated pod: each time the pod must say what holds
+    it (`gated`: its gates). Once the gates are gone, the pod of a held job must say that the job
+    is held."""
     hold_job(world.user, job_of(uid))
     world.drive(lambda: job_of(uid).message == "The job is on hold.")
     release_job(world.user, job_of(uid))
@@ -130,8 +131,8 @@ def hold_and_ungate(world, uid, gated):
 
 
 class Between:
-    """Stands between the session and the door: `meet` is asked about each binding, and says how
-    it ended, or None to let it pass."""
+    """A layer between the session and the door: `meet` sees each binding and returns its
+    outcome, or None to let it pass."""
 
     def __init__(self, world, monkeypatch):
         world.drive(lambda: world.scheduler.led)

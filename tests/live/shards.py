@@ -1,4 +1,4 @@
-"""A cluster of two spines divided between two shards, and who has what of it."""
+"""A cluster of two spines divided between two shards, and which shard has what."""
 
 from collections import defaultdict
 
@@ -7,12 +7,12 @@ import yaml
 from metrics.benches import stage
 from scheduling.models import Job, NodeRecord
 
-NODES = 8  # in two spines of four
+NODES = 8  # two spines of four nodes each
 NORTH, SOUTH = "north", "south"
 
 
 def of_two_spines(folder):
-    """The fleet file of the cluster."""
+    """Return the fleet file of the cluster."""
     path = stage.inventory(folder / "fleet.yaml", NODES)
     document = yaml.safe_load(path.read_text())
     document["pools"][0] |= {"nodes_per_leaf": 2, "leaves_per_spine": 2}
@@ -21,7 +21,7 @@ def of_two_spines(folder):
 
 
 def spines(world):
-    """The spines by their full paths, as Kant names groups."""
+    """Return the spines by their full paths, as Kant names groups."""
     labels = [n["metadata"]["labels"] for n in world.call("GET", "/api/v1/nodes")["items"]]
     levels = [f"network.topology.nvidia.com/{level}" for level in ("core", "spine")]
     return sorted({"/".join(found[level] for level in levels) for found in labels})

@@ -1,4 +1,4 @@
-"""What a study starts is found whatever the current folder is."""
+"""A study's processes are found whatever the current folder is."""
 
 import pytest
 from django.db import connection

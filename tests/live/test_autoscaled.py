@@ -1,4 +1,4 @@
-"""A cluster that may grow: what its autoscaler sees, and what becomes of jobs when nodes come."""
+"""A cluster that may grow: what its autoscaler sees, and what happens to jobs when nodes come."""
 
 import pytest
 from django.db.models import F
@@ -83,7 +83,7 @@ def test_a_job_that_waits_for_nodes_has_pods_that_autoscalers_see(autoscaled):
         }
     ]
     before = {name for name, _ in stand_ins(world).values()}
-    # A scheduler that begins anew finds them, and makes no others.
+    # A scheduler that starts later finds them and makes no others.
     uids = {p["metadata"]["uid"] for p in world.pods().values()}
     world.restart_scheduler()
     world.drive(lambda: world.scheduler.led)
@@ -104,7 +104,7 @@ def test_an_elastic_gang_that_runs_has_them_for_the_pods_that_quota_lets_it_miss
     gang = b200_job(world, "gang", pods=3, min_count=1)
     world.drive_to(gang, S.RUNNING)
     assert len(world.placements(gang)) == 1
-    # Of the two that it misses quota allows one.
+    # The job lacks two pods, but quota allows only one.
     world.drive(lambda: all_unschedulable(world, 1))
     [missed] = stand_ins(world)
     [has] = world.placements(gang)
@@ -154,7 +154,7 @@ def test_a_scheduler_that_died_leaves_none_behind(autoscaled):
     world.drive(lambda: len(stand_ins_of(world)) == 2)
     world.restart_scheduler()
     world.cancel(gone)
-    other.pod_sets.update(cpu_milli=200)  # what it asks for is another thing
+    other.pod_sets.update(cpu_milli=200)  # the new request is different
     Job.objects.filter(pk=other.pk).update(version=F("version") + 1)
     world.drive(lambda: stand_ins_of(world) == {(str(other.pk), "200m")})
     Cluster.objects.update(node_groups={})
@@ -162,7 +162,7 @@ def test_a_scheduler_that_died_leaves_none_behind(autoscaled):
 
 
 def stand_ins_of(world):
-    """{(job, CPU asked for)}"""
+    """Return {(job, requested CPU)}."""
     return {
         (
             pod["metadata"]["labels"]["kant.io/stands-in-for"],
@@ -189,7 +189,7 @@ def test_jobs_that_no_group_can_hold_have_none_and_copies_are_refused(autoscaled
 
 
 def driver_node(world, name):
-    """As `add_node`, of a group whose GPUs only a driver of devices gives."""
+    """Like `add_node`, for a group whose GPUs only a device driver provides."""
     amounts = {"cpu": "64", "memory": "512Gi", "pods": "110"}
     ready = [{"type": "Ready", "status": "True"}]
     labels = {"kubernetes.io/hostname": name, "nvidia.com/gpu.product": B200}
@@ -201,7 +201,7 @@ def driver_node(world, name):
 
 
 def asks_of_stand_in(world):
-    """Its claims, and what its container asks for by names of GPUs and by claims."""
+    """Return its claims, and what its container requests by GPU resource and by claim."""
     [pod] = world.pods().values()
     resources = pod["spec"]["containers"][0]["resources"]
     by_name = resources["requests"].get("nvidia.com/gpu")
@@ -225,7 +225,8 @@ def test_a_stand_in_claims_gpus_that_only_a_driver_will_give(autoscaled):
     world.drive_to(job, S.RUNNING)
     world.drive(lambda: not stand_ins(world))
     assert [place.node for place in world.placements(job)] == ["b200-a"]
-    # Another waits for the next node of the group, and is known to get its GPUs by claims.
+    # Another pod waits for the next node of the group; Kant knows that it will get its GPUs by
+    # claims.
     b200_job(world, "next", device_claims={"gpus": {"template": "eight"}})
     world.drive(lambda: all_unschedulable(world, 1))
     [stands_in] = stand_ins(world).values()

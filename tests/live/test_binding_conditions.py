@@ -1,4 +1,4 @@
-"""Pods whose devices have binding conditions: they are bound when the driver says so."""
+"""Pods whose devices have binding conditions are bound when the driver says that these hold."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def nominated(world, name="plain"):
 
 
 def failed(world, name="plain"):
-    """The texts of its Events that say that its devices did not become ready."""
+    """Return the texts of its Events that say that its devices did not become ready."""
     events = (each for each in all_told(world, name) if "DevicesNotReady" in each[2])
     return [text for _, _, text in events]
 
@@ -61,7 +61,7 @@ def test_a_pod_is_bound_when_its_device_is_ready(world, two):
     say(world, "plain", Ready=False)
     world.scheduler.run(world.cluster.pk, budget_s=0.2)
     assert node_of(world) is None
-    # Who begins anew waits for it, too.
+    # A scheduler that starts later waits for it, too.
     world.restart_scheduler()
     for _ in range(3):
         world.scheduler.run(world.cluster.pk, budget_s=0.2)
@@ -88,7 +88,7 @@ def test_a_pod_whose_device_fails_gets_another(world, two):
 
 
 def test_a_pod_whose_device_is_not_ready_in_time_gives_it_back(world, two):
-    # On a slow machine it fails again before this is told: any number of times.
+    # On a slow machine it fails again before the Event is written: any number of times.
     world.set_policy(gang_timeout_s=0.5, blame_s=0.0, max_attempts=1_000_000)
     pod(world, template="one")
     world.drive(lambda: failed(world))

@@ -1,4 +1,5 @@
-"""Whatever people, machines and schedulers do in whatever order: afterwards all books agree."""
+"""Whatever people, machines and schedulers do, and in whatever order: in the end all books
+agree."""
 
 import random
 import time
@@ -33,14 +34,14 @@ DENIED = CallOutcome(Result.REFUSED, code=403, message="denied")
 
 @pytest.fixture
 def inventory(tmp_path):
-    """Of two leaves, each of half the nodes."""
+    """Return a fleet of two leaves, each with half the nodes."""
     return stage.inventory(tmp_path / "fleet.yaml", NODES, per_leaf=NODES // 2)
 
 
 class History:
-    """Random acts. `refused`: so many bindings are denied; `dies`: the scheduler does, after its
-    next write, when it has sent half of what was to be sent; `between`: a person changes the next
-    job that gets places, while they are written."""
+    """Random acts. `refused`: this many bindings are denied. `dies`: the scheduler dies after
+    its next write, with half of its requests sent. `between`: a person changes the next job that
+    gets places while these are being written."""
 
     def __init__(self, world, seed, monkeypatch):
         self.world, self.random = world, random.Random(seed)
@@ -82,7 +83,7 @@ class History:
         make(self.world, f"p{self.made}", gpus=gpus, labels=labels, notes=notes, **gated)
 
     def gang(self):
-        """Mostly all of it."""
+        """Usually a gang of all pods."""
         gang, size = self.random.choice(GANGS), self.random.randint(1, 4)
         for _ in range(size if self.random.random() < 0.8 else self.random.randint(1, size + 1)):
             self.pod(gang, size)
@@ -200,7 +201,7 @@ class History:
         )
 
     def wrong(self):
-        """What does not agree: rows, pods, the sessions' memory, the engines' books."""
+        """Return what does not agree: rows, pods, the sessions' memory, the engines' books."""
         sessions = [led.session for led in self.world.scheduler.led.values()]
         if len(sessions) != self.scopes or not all(s.connected for s in sessions):
             return ["nobody leads"]
@@ -253,7 +254,7 @@ class History:
         return [*found, *(f"service of job {job}" for job in sorted(named - jobs.keys()))]
 
     def _rows_wrong(self, here, held):
-        """The rows of nodes say what the pods on them hold."""
+        """The rows of nodes must say what the pods on them hold."""
         milli = Counter()
         for pod in here:
             row, node = held.get(pod["metadata"]["uid"]), pod["spec"].get("nodeName")
@@ -264,7 +265,7 @@ class History:
                 yield f"the row of {name} says {told}, not {milli[name]}"
 
     def _told_wrong(self, uid, name, jobs):
-        """A pod that waits says why its job does, or why it has none."""
+        """A waiting pod must say why its job waits, or why it has no job."""
         job = next((j for j in jobs.values() if j.pods.filter(uid=uid).exists()), None)
         _, reason, text = condition(self.world, name) or ("", "", "")
         if job is None:
@@ -273,7 +274,7 @@ class History:
         return [] if told else [f"{name}: {text}, and its job {job.state} {job.reason}"]
 
     def _sized_wrong(self, session, jobs, held):
-        """All know how many pods a job asks for, and it has no more."""
+        """All must agree on how many pods a job requests, and it has no more."""
         here = Counter(str(row.job_id) for row in held)
         for job_id, live in session.life.jobs.items():
             job, record = jobs.get(job_id), session.state.jobs.get(job_id)
@@ -284,7 +285,8 @@ class History:
                 yield f"{job.name} has {here[job_id]} pods of {asked}, {live.request}, {record.job}"
 
     def _told_twice(self, job):
-        """Each event begins where the one before it led, and the last one where the job is."""
+        """Each event must begin where the one before it ended, and the last one must end at the
+        job's state."""
         at = ""
         for event in (
             JobEvent.objects.filter(job=job).exclude(from_state=F("to_state")).order_by("pk")

@@ -1,4 +1,4 @@
-"""`manage.py chaos`: rounds hold, wrong input is one line, the checks see what is wrong."""
+"""`manage.py chaos`: rounds pass, a wrong option gives one line, and the checks detect faults."""
 
 import json
 import logging
@@ -22,8 +22,8 @@ from tests.requirements import installed
 ROOT = Path(__file__).resolve().parents[2]
 
 
-# `manage.py chaos`, whose processes of Kant are forked and whose database has its tables: their
-# start is not what is tested.
+# `manage.py chaos` with forked processes of Kant and a database that has its tables: starting these
+# is not under test.
 FORKED = """
 import shutil, subprocess, sys, types
 from django.core.management import execute_from_command_line
@@ -70,7 +70,7 @@ def test_rounds_lose_and_double_nothing(servers, postgres_data, rounds, shards):
 
 
 def refused(capsys, option):
-    """The last line of what is said of a wrong option; nothing has been started."""
+    """Return the last line printed about a wrong option, which starts nothing."""
     logs = list(logging.root.handlers)
     with pytest.raises(SystemExit) as ended:
         execute_from_command_line(["manage.py", "chaos", option])
@@ -159,13 +159,13 @@ def test_every_kind_comes_and_no_two_of_a_round_concern_the_same():
     for kinds in found:
         of = [kind.of for kind in kinds]
         assert len(set(of)) == len(of)
-        # Who leads is asked of the database, and a node fault of the API server.
+        # The database says who leads; the API server takes the node fault.
         asking = {"watches", "requests", "nodes", "schedulers"}
         assert of == sorted(of, key=lambda each: each not in asking)
 
 
 class Told:
-    """A production shape that only tells what it is given."""
+    """A production shape that only records what it is given."""
 
     def __init__(self, **queries):
         self.queries = queries
@@ -208,7 +208,7 @@ def plain(*names):
     ("rows", "said"),
     [
         ([("p", "1"), ("g-0", "2"), ("g-1", "2")], []),
-        ([], []),  # nobody has looked at them yet; who is never looked at is left in the end
+        ([], []),  # nobody has looked at them yet; pods that nobody looks at are left in the end
         ([("p", "1"), ("p", "1")], []),
         ([("p", "1"), ("p", "2")], ["plain pods p are 2 jobs"]),
         ([("g-0", "1"), ("g-1", "2")], ["plain pods g are 2 jobs"]),
@@ -281,7 +281,7 @@ def test_a_gang_that_stays_half_bound_is_seen_once(monkeypatch, gang, label):
     allowed = invariants.GANG_TIMEOUT_S + invariants.UNBINDS_WITHIN_S
     watch._look(half)
     now[0] += allowed + 1
-    watch._look(half)  # faults are in force: it has its time yet
+    watch._look(half)  # faults are active: it still has time
     watch.calm = True
     now[0] += allowed - 1
     watch._look(half)

@@ -1,4 +1,5 @@
-"""Jobs that ask for it are told before their pods go, and get the time to save their work."""
+"""Jobs that ask for a checkpoint notice get it before their pods go, and time to save their
+work."""
 
 import time
 from datetime import datetime
@@ -24,7 +25,7 @@ def event(job, reason):
 
 
 def ended(world, job):
-    """When the places of its first attempt were given back."""
+    """Return when the places of the first attempt were given back."""
     return [r.ended_at for r in world.placements(job, attempt=1)]
 
 
@@ -45,13 +46,13 @@ def test_a_victim_saves_its_work_before_it_goes_and_the_preemptor_waits_for_it(w
     assert min(r.intended_at for r in world.placements(high)) >= max(ended(world, low))
     world.drive_to(low, S.RUNNING)
     assert "CheckpointMissed" not in reasons(world, low)
-    # The pods of the next attempt have not been told anything.
+    # The pods of the next attempt have had no notice.
     names = {r.pod_name for r in world.placements(low, attempt=2)}
     assert all(BY not in world.pods()[name]["metadata"]["annotations"] for name in names)
 
 
 def test_what_a_victim_leaves_beside_its_preemptor_is_entered_when_it_is_gone(world):
-    """The kubelet rejects a pod whose GPUs are still held by one that is being deleted."""
+    """The kubelet rejects a pod whose GPUs a pod in deletion still holds."""
     world.set_policy(preemption=["priority"], min_runtime_s=0)
     low = world.submit("low", pods=4, stop_s=1.5)
     world.drive_to(low, S.RUNNING)

@@ -60,7 +60,7 @@ def build(world, trays=TRAYS, *, by_plugin=True, **config):
 
 
 def gang(world, name, pods, gpus=4, channel="channel", **notes):
-    """The names of the pods of a gang, each with GPUs and a channel."""
+    """Create a gang of pods with GPUs and a channel each; return the pods' names."""
     named = [{"name": "channel", "resourceClaimTemplateName": channel}]
     amounts = {"cpu": "1"}
     if world.by_plugin:
@@ -76,13 +76,13 @@ def gang(world, name, pods, gpus=4, channel="channel", **notes):
 
 
 def bound(world, pods):
-    """Their nodes, once all have one."""
+    """Return the pods' nodes once all have one."""
     world.drive(lambda: all(node_of(world, pod) for pod in pods))
     return [node_of(world, pod) for pod in pods]
 
 
 def channel_of(world, pod):
-    """The claim of the pod for a channel."""
+    """Return the pod's claim for a channel."""
     for each in world.call("GET", claims())["items"]:
         owners = [owner["name"] for owner in each["metadata"].get("ownerReferences", ())]
         asks = [r["exactly"]["deviceClassName"] for r in each["spec"]["devices"]["requests"]]
@@ -111,13 +111,13 @@ def test_each_pod_of_a_gang_has_a_channel_on_its_node(there, by_plugin, mode):
     domain = ComputeDomain(there, mode=mode).made()
     pods = gang(there, "train", 3, **NEAR)
     nodes = bound(there, pods)
-    assert sorted(nodes) == ["c-0", "c-1", "c-2"]  # the one partition with so many
+    assert sorted(nodes) == ["c-0", "c-1", "c-2"]  # the only partition with that many nodes
     for pod, node in zip(pods, nodes, strict=True):
         claim = channel_of(there, pod)
         devices = claim["status"]["allocation"]["devices"]
         where = {"request": "channel", "driver": DRIVER, "pool": node, "device": "channel-0"}
         assert [{key: each[key] for key in where} for each in devices["results"]] == [where]
-        # In the order in which the driver weighs them: that of the claim last.
+        # In the driver's order of precedence: the claim's configuration comes last.
         of_class = {**common, "domainID": "of-the-class"}
         assert config_of(claim) == [
             ("FromClass", ["channel"], of_class),
@@ -166,14 +166,14 @@ def test_daemons_of_the_driver_change_nothing(there):
     nodes = bound(there, pods)
     daemons = [domain.daemon_on(node) for node in nodes]
     there.restart_scheduler()
-    # The GPUs that are left are for others, the channels are not, and the daemons are no jobs.
+    # Others may use the remaining GPUs, but not the channels, and the daemons are not jobs.
     other = make(there, "other", requests={"cpu": "1", "nvidia.com/gpu": "2"}, **ON_RACKS)
     assert bound(there, ["other"])[0] in nodes
     assert {str(job.pk) for job in Job.objects.filter(pod_gang="")} == {other}
     more = gang(there, "more", 1, 1)
     says(there, "more-0", "Unschedulable")
     assert {each["metadata"]["name"] for each in there.call("GET", PODS)["items"]} >= {*daemons}
-    end(there, pods)  # daemons end later than who uses the channels
+    end(there, pods)  # daemons end later than the pods that use the channels
     assert bound(there, more)[0] in nodes
 
 
@@ -206,7 +206,7 @@ def test_pods_whose_domain_was_deleted_start_nowhere(there, is_gone):
     assert not any(node_of(there, pod) for pod in waits)
     if not is_gone:
         domain.gone()
-    # One of the same name is another one: the claims of the pods are not of it.
+    # A domain of the same name is a different one: the pods' claims do not belong to it.
     ComputeDomain(there).made()
     again = gang(there, "again", 2)
     assert sorted(bound(there, again)) == ["a-0", "a-1"]

@@ -19,7 +19,7 @@ def _looks_often(monkeypatch):
 
 
 def a_hole(world):
-    """A node with one free GPU, and a service of one replica alone on another node."""
+    """A node with one free GPU, and a service with its only replica on another node."""
     world.set_policy(consolidation=True, min_runtime_s=0)
     hold = world.submit("hold", gpus=7)
     world.drive_to(hold, S.RUNNING)

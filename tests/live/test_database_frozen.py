@@ -1,5 +1,5 @@
-"""A PostgreSQL that is stopped keeps its connections open and says nothing on them: whoever waits
-for it is told in time, and goes on when it is back."""
+"""A frozen PostgreSQL keeps connections open and sends nothing. Threads that wait for it get an
+error in time, and go on when it is back."""
 
 import threading
 import time
@@ -17,9 +17,9 @@ from tests.live.test_production_shape import frozen_postgres, postgres, stopped
 
 pytestmark = pytest.mark.live
 LOOK_S, CONNECT_S, POOL_S = 0.2, 2, 1.0
-# A wait, a look at the server; then the pool, and another.
+# One wait and one look at the server; then the pool, and another look.
 MOST_S = 2 * (LOOK_S + CONNECT_S) + POOL_S + 1.0
-BUSY_S = 30.0  # more, of a machine that has no core for it
+BUSY_S = 30.0  # extra time on a machine without a free core
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,8 @@ def server():
 
 @pytest.fixture
 def django(server, monkeypatch, django_db_blocker):
-    """Django's connection to it, with a pool as the settings have it, but quick to look."""
+    """Django's connection to the server, with a pool as in the settings, but with short
+    intervals."""
     settings = {**connections["default"].settings_dict, "NAME": "postgres", "TIME_ZONE": None}
     parts = psycopg.conninfo.conninfo_to_dict(server)
     settings |= {"HOST": parts["host"], "PORT": parts["port"], "USER": "kant", "PASSWORD": ""}
@@ -54,14 +55,14 @@ def ask(django, sql="SELECT 1"):
 
 
 def test_whoever_waits_is_told_in_time_and_goes_on_when_it_is_back(django, server):
-    """Threads that hold a connection, are in a transaction, or have none yet; each asks again."""
+    """The threads hold a connection, are in a transaction, or have none yet; each asks again."""
     states, told, back = ["holds one", "in a transaction", "none"] * 4, [], []
     ready, gone, returned = threading.Barrier(len(states) + 1), threading.Event(), threading.Event()
 
     def asks(state):
         mine = django.copy("frozen")
         if state != "none":
-            patiently(mine)  # a busy machine makes a connection in more than the pool waits
+            patiently(mine)  # a busy machine may need longer than the pool's timeout to connect
         if state == "in a transaction":
             mine.set_autocommit(False)
             ask(mine)
@@ -96,7 +97,7 @@ def test_whoever_waits_is_told_in_time_and_goes_on_when_it_is_back(django, serve
 
 
 def patiently(django):
-    """The answer, as soon as there is one; the connection stays."""
+    """Return the answer as soon as there is one; the connection stays."""
     deadline = time.monotonic() + 60
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A defect of the engine that one job provokes: the others go on."""
+"""A defect of the engine that one job triggers does not stop the other jobs."""
 
 import logging
 
@@ -11,12 +11,12 @@ from scheduling.services.scheduler import cycle as service
 from scheduling.session import aside, session
 
 pytestmark = pytest.mark.live
-FATAL = 77  # the priority of a job that the engine is made to stumble over
+FATAL = 77  # the engine is made to fail on jobs of this priority
 
 
 def with_defect(monkeypatch, provoked):
-    """The engine raises where it is so of its state, which the cycle has changed by then; rebuilt
-    sessions are tried at once."""
+    """Make the engine raise when `so` holds of its state, which the cycle has changed by then.
+    Rebuilt sessions are tried at once."""
 
     def stumble(state, deltas, now):
         result = run_cycle(state, deltas, now)
@@ -31,7 +31,7 @@ def with_defect(monkeypatch, provoked):
 
 @pytest.fixture
 def stumbling(monkeypatch):
-    """One that a job provokes."""
+    """A defect that one job triggers."""
     with_defect(
         monkeypatch, lambda state: any(r.job.priority == FATAL for r in state.jobs.values())
     )

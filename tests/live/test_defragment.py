@@ -1,4 +1,4 @@
-"""Jobs move to other nodes for a price: they stop, and go on in the places kept for them."""
+"""Jobs move to other nodes at a cost: they stop, and go on in the places kept for them."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def _looks_often(monkeypatch):
 
 
 def a_hole(world):
-    """A node with one free GPU, and a job of one GPU alone on another node."""
+    """A node with one free GPU, and a one-GPU job alone on another node."""
     world.set_policy(defrag_loss=1.0, min_runtime_s=0, preemption=[])
     for name, gpus in (("full", 8), ("hold", 7), ("end", 1)):
         world.drive_to(world.submit(name, gpus=gpus), S.RUNNING)

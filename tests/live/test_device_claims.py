@@ -1,4 +1,4 @@
-"""Plain pods that get devices by claims."""
+"""Plain pods get devices by claims."""
 
 import pytest
 
@@ -113,7 +113,7 @@ def test_pods_share_a_gpu_by_its_memory_and_quota_counts_their_parts(world):
     amounts = [parse(each["consumedCapacity"]["memory"]) / 2**30 for [each] in results]
     assert amounts == [40, 10, 10]
     assert len({each["shareID"] for [each] in results}) == 3
-    # What another GPU offers, the one that waits gets.
+    # The waiting pod gets what another GPU offers.
     publish(world, second, devices=shared_gpus(1))
     world.drive(lambda: node_of(world, "c") == second)
 
@@ -147,7 +147,8 @@ def test_a_share_by_name_keeps_off_gpus_that_only_a_driver_shares(world):
     world.drive(lambda: state_of(by_claim) is S.RUNNING)
     assert node_of(world, "by-claim") == node
     assert node_of(world, "by-name") is None
-    # Both, and shares in the words of others, are told what to write instead.
+    # Both kinds of request, and shares in the terms of other schedulers, are refused with the
+    # correct form.
     make(world, "half", requests={"cpu": "1"}, notes={"gpu-fraction": "0.25"}, **ONLY_THERE)
     make(world, "memory", requests={"cpu": "1"}, notes={"gpu-memory": "4096"}, **ONLY_THERE)
     for name in ("by-name", "half", "memory"):
@@ -166,7 +167,7 @@ def test_what_a_failed_binding_leaves_is_free_again(world, monkeypatch):
     between.meet = lambda bind: None if refused else refused.append(bind) or outcome
     uid = pod(world, template="one")
     world.drive(lambda: state_of(uid) is S.RUNNING)
-    # It was taken from the first node, and is on another.
+    # It was freed on the first node and is on another one.
     [first] = refused
     assert node_of(world) != first.node
     assert given(world, "plain") == [f"{node_of(world)}/gpu-0"]
@@ -188,7 +189,7 @@ def test_a_shared_claim_keeps_its_pods_on_one_node(world):
     assert node_of(world, "one") == node_of(world, "other")
     uids = {each["uid"] for each in claim_of(world, "shared")["status"]["reservedFor"]}
     assert uids == {one, other}
-    # What the first counts, the second does not.
+    # The second pod does not count again what the first one counts.
     assert [job_of(uid).gpu_milli for uid in (one, other)] == [2000, 0]
 
 

@@ -1,4 +1,4 @@
-"""Devices by claims on a real kube-apiserver: Kant, with the rights of rbac.yaml only."""
+"""Device claims on a real kube-apiserver; Kant has no rights but those of rbac.yaml."""
 
 import pytest
 
@@ -33,7 +33,7 @@ CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"
 
 
 class Real:
-    """The server as the helpers of devices see it, with one node that only a driver gives GPUs."""
+    """The server as the device helpers see it; only a driver provides GPUs on its one node."""
 
     def __init__(self, on):
         self.call = on.request
@@ -47,7 +47,7 @@ class Real:
         Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
 
     def pod(self, name, *requests, **devices):
-        """A pod with a claim of its own."""
+        """Create a pod with a claim of its own."""
         spec = {"devices": {"requests": requests, **devices}}
         self.call("POST", CLAIMS, {"metadata": {"name": name}, "spec": spec})
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}

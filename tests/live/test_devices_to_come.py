@@ -1,4 +1,4 @@
-"""Devices that no node has yet, on clusters that grow and on those that do not."""
+"""Devices that no node has yet, on clusters that can grow and on those that cannot."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.live.test_extended_resources import node_by_driver
 
 pytestmark = pytest.mark.live
 H200 = "NVIDIA H200"
-# Four of the nodes are there: a device plugin gives their GPUs.
+# Four of the nodes exist: a device plugin provides their GPUs.
 GROUPS = {"h100": {**GROUP, "gpu_type": stage.MODEL, "max_nodes": 6}}
 OF_ONE = {"constraints": [{"matchAttribute": f"{GPU}/productName"}]}
 

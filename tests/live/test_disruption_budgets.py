@@ -1,4 +1,4 @@
-"""Preemption leaves the pods alone that a PodDisruptionBudget protects."""
+"""Preemption spares pods that a PodDisruptionBudget protects."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_protected_gang_is_no_victim_until_its_budget_is_gone(world):
     world.drive_to(kept, S.RUNNING)
     other = world.submit("other", pods=2)
     world.drive_to(other, S.RUNNING)
-    # As the younger job, the other one would lose less work anyway: let it be the dearer one.
+    # The other job is younger and would lose less work anyway; make it the more expensive victim.
     for r in world.placements(kept):
         note = {"metadata": {"annotations": {"kant.io/checkpointed-at": "9999999999"}}}
         path = f"/api/v1/namespaces/kant-jobs/pods/{r.pod_name}"
@@ -77,7 +77,7 @@ def test_of_a_service_as_many_pods_are_preempted_as_its_budget_allows(world):
 
 # --- without a cluster --------------------------------------------------------------------------
 def job(name, pods, *, gang=True, app="web", **fields):
-    """A running job of so many pods."""
+    """Return a running job with this many pods."""
     request = JobRequest(name, "team", 0.0, (PodSetSpec("set", pods, 1),), gang=gang, **fields)
     made = LiveJob(request, name, (), S.RUNNING, 1, 1, labels={"app": app}, namespace="kant-jobs")
     for i in range(pods):
@@ -103,20 +103,20 @@ def test_a_budget_grants_what_it_allows_once_to_the_first_victims():
     budgets = Budgets()
     assert budgets.changed(jobs) == []
     budgets.seen(budget("web", 4))
-    # Lowest priority and id first: the gang whole, of the next what is left.
+    # Lowest priority and id first: the whole gang, and of the next job what the budget leaves.
     told = {d.job_id: d.allowed for d in budgets.changed(jobs)}
     assert told == {"gang": 2, "low": 2, "high": 0, "fixed": 0}
     assert {i for i, j in jobs.items() if j.protected} == {"fixed", "high", "low", "gang"}
     assert budgets.changed(jobs) == []
-    # Less than a whole gang is left for others.
+    # The budget leaves less than a whole gang; other jobs get the rest.
     budgets.seen(budget("web", 1))
     told = {d.job_id: d.allowed for d in budgets.changed(jobs)}
     assert told == {"gang": 0, "low": 1}
-    # A second budget that protects one of them: the stricter one holds.
+    # A second budget protects one of them: the stricter one applies.
     budgets.seen(budget("tenant", 0, key="kant.io/job", value="low"))
     told = {d.job_id: d.allowed for d in budgets.changed(jobs)}
     assert told == {"low": 0, "high": 1}
-    # A job that has no pods any more is told that no budget protects it, and so on.
+    # A job without pods is told that no budget protects it any more.
     del jobs["low"]
     budgets.gone(budget("web", 0))
     told = budgets.changed(jobs)

@@ -1,5 +1,5 @@
-"""Nodes that are drained: nothing comes to them, and what is there leaves by its own end or when
-its time has come, and is placed again as if nothing had been wrong with it."""
+"""Draining a node: it gets no new pods, and its pods leave when they finish or when their time
+is up. They are placed again as if nothing had been wrong with them."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -44,7 +44,7 @@ def test_a_gang_is_told_leaves_whole_and_comes_back_elsewhere_without_a_failure(
     world.drive_to(gang, S.RUNNING)
     node = world.placements(gang)[0].node
     drain(world, node, within_s=3600)
-    # It takes the whole notice to be ready by then; it would have been told in 50 minutes.
+    # Saving takes all of the notice, or the job would be told in 50 minutes.
     world.drive(lambda: not NodeRecord.objects.get(name=node).schedulable)
     assert order(world, node).state == "draining"
     assert not events(gang, "CheckpointNotice")

@@ -1,4 +1,4 @@
-"""Elastic gangs: what they can do without leaves alone, and comes back."""
+"""An elastic gang gives up the pods that it does not need, one by one, and gets them back."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_a_gang_gives_up_what_it_can_do_without_and_gets_it_back(world):
     world.drive(lambda: len(running(world, gang)) == NODES)
     bound_at = Job.objects.get(pk=gang.pk).bound_at
     made_room_for = set()
-    for number in (1, 2):  # what was given up does not count as a preemption of the job
+    for number in (1, 2):  # giving up surplus pods does not count as a preemption of the job
         high = world.submit("high", priority=10)
         world.drive_to(high, S.RUNNING)
         assert len(running(world, gang)) == NODES - 1
@@ -106,8 +106,8 @@ def test_a_gang_goes_on_when_it_loses_what_it_can_do_without(world):
     row = Job.objects.get(pk=gang.pk)
     world.drive(lambda: Job.objects.get(pk=gang.pk).failures == 0)
     assert row.attempt == 1
-    # Of the others it needs every one. Another job waits for the first place that is free, so that
-    # its pod is not back when the next one goes.
+    # It needs every one of the others. Another job waits for the first free place, so the pod is
+    # not back when the next one goes.
     other = world.submit("other", priority=10)
     for pod in running(world, gang)[:2]:
         delete(world, pod)
@@ -128,7 +128,7 @@ def test_a_gang_starts_without_the_pod_that_does_not_start(world):
     assert len(running(world, gang)) == NODES - 1
     assert K.REQUEUED not in world.kinds(gang)
     row, rows = Job.objects.get(pk=gang.pk), running(world, gang)
-    # Its wait, and each pod's time, end when what it needs is bound, not when all is.
+    # The job's wait, and that of each pod, ends when its required pods are bound, not when all are.
     assert row.bound_at < late.get().at
     assert min(p.held_from for p in rows) == row.bound_at
 
@@ -149,14 +149,14 @@ def test_a_pod_that_came_later_and_does_not_start_gives_its_place_back(world):
     world.drive(late.exists)
     world.set_policy(gang_timeout_s=600)
     world.call("DELETE", "/sim/faults")
-    # A binding that was under way may end before its pod goes.
+    # A binding in progress may end before its pod is deleted.
     world.drive(lambda: sorted(p.attempt for p in running(world, gang)) == [1, 1, 2, 2])
     assert K.REQUEUED not in world.kinds(gang)
     assert Job.objects.get(pk=gang.pk).failures == 0
 
 
 def take_name(world, job, attempt, ordinal):
-    """Somebody makes a pod by the name that Kant is going to give to one of the job's."""
+    """Create a pod with the name that Kant is about to give to one of the job's pods."""
     name = pod_name(job.name, str(job.pk), attempt, 0, "worker", ordinal)
     container = {"name": "c", "image": "busybox"}
     pod = {
@@ -205,7 +205,7 @@ def test_what_left_a_gang_with_exit_code_0_has_not_done_its_work(world):
     high = world.submit("high", priority=10)
     world.drive(lambda: any(p["metadata"].get("deletionTimestamp") for p in world.pods().values()))
     (gone,) = [p for p in running(world, gang) if p.message]
-    world.report(gone.pod_name, "Succeeded")  # its program answered SIGTERM by exit code 0
+    world.report(gone.pod_name, "Succeeded")  # its program answered SIGTERM with exit code 0
     world.drive(lambda: Placement.objects.get(pk=gone.pk).state == P.RELEASED)
     world.restart_scheduler()
     world.drive_to(high, S.RUNNING)
@@ -229,7 +229,7 @@ def test_what_leaves_is_told_and_protected_by_the_next_scheduler_as_by_the_last(
     world.drive(lambda: allowed(world, "web") == 1)
     session = world.scheduler.led[world.cluster.pk, WHOLE].session
     world.drive(lambda: session.state.jobs[str(gang.pk)].disruptions == 1)
-    # It is killed when it has decided, before it could tell the pod.
+    # The scheduler is killed after its decision, before it could notify the pod.
     session.gateway.submit = lambda effects: None
     high = world.submit("high", priority=10)
     preempted = JobEvent.objects.filter(job=gang, reason=PREEMPTED)
@@ -261,7 +261,7 @@ def test_what_leaves_is_told_and_protected_by_the_next_scheduler_as_by_the_last(
 
 
 def test_places_to_grow_into_are_not_lost_with_the_pass_that_found_them(world):
-    """Somebody changed the job meanwhile, so that nothing of it was written."""
+    """Somebody changes the job meanwhile, so that nothing of the pass is written about it."""
     first = world.submit("first", pods=2)
     world.drive_to(first, S.RUNNING)
     gang = world.submit("gang", pods=NODES, min_count=2)
@@ -302,7 +302,8 @@ def test_what_a_gang_got_later_has_as_long_to_start_as_what_it_began_with():
 
 
 def elastic_gang(*pods, state=S.RUNNING, slice_size=0):
-    """Of a gang of min_count 2: its pods (state, seconds when placed, whether it came later)."""
+    """Return a gang with min_count 2 and these pods (state, second of placement, whether it came
+    later)."""
     pod_set = PodSetSpec("set", 6, 1, min_count=2, slice_size=slice_size)
     job = LiveJob(JobRequest("gang", "team", 0.0, (pod_set,)), "gang", (), state, 1, 1)
     job.admitted_at, job.bound = 100.0, state == S.RUNNING
@@ -334,13 +335,13 @@ def test_what_a_gang_got_while_it_ran_does_not_wait_for_ever_to_start():
         "Only 2 of 4 pods ran 601 s after the placement",
     )
     assert (job.state, job.failures.number, job.surplus.number) == (S.RUNNING, 0, 1)
-    # Nobody can be seen to start while the cluster is not seen.
+    # Starts cannot be observed while the cluster is out of sight.
     life.scope.sees_since = 1500.0
     life.overdue(1950.0)
     assert job.pods[0, 3].leaving is None
     life.overdue(2101.0)
     assert job.pods[0, 3].leaving is not None
-    # Who waits for nothing more is not looked at any more.
+    # The scheduler stops watching jobs that wait for nothing more.
     for pod in list(job.pods.values())[2:]:
         release(life.out, job, pod)
     life.overdue(2102.0)
@@ -360,8 +361,8 @@ def test_a_gang_is_over_without_what_came_later_and_never_ran():
     done = (P.SUCCEEDED, 100.0, False)
     for others, ends in (
         ([(P.BOUND, 1000.0, True), (P.INTENDED, 1000.0, True)], True),
-        ([(P.RUNNING, 1000.0, True)], False),  # that runs
-        ([(P.BOUND, 100.0, False)], False),  # it began with that
+        ([(P.RUNNING, 1000.0, True)], False),  # that one runs
+        ([(P.BOUND, 100.0, False)], False),  # the gang began with that one
         ([], True),
     ):
         life, job = elastic_gang(done, done, *others)
@@ -371,7 +372,7 @@ def test_a_gang_is_over_without_what_came_later_and_never_ran():
         assert deleted == ({f"gang-{2 + i}" for i in range(len(others))} if ends else set())
     life, job = elastic_gang(done, (P.BOUND, 1000.0, True))
     life.follow(job, 1100.0)
-    assert job.state == S.RUNNING  # of its min_count it needs every one
+    assert job.state == S.RUNNING  # it needs every one of its min_count
 
 
 def test_a_gang_runs_when_what_it_needs_of_it_does():
@@ -387,7 +388,7 @@ def test_a_gang_runs_when_what_it_needs_of_it_does():
     advance(life.out, job, job.pods[0, 2], P.BOUND)
     assert [held.pod.name for held in life.out.writes.held] == ["gang-0", "gang-1", "gang-2"]
     assert life.starting == {job.id: job}
-    # Two pods of two slices are not a slice.
+    # Two pods of two slices do not make a slice.
     halves = (BEGAN, coming, BEGAN, coming)
     life, job = elastic_gang(*halves, state=S.ADMITTED, slice_size=2)
     life.follow(job, 160.0)

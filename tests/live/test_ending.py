@@ -1,4 +1,4 @@
-"""SIGTERM ends every process within five seconds, whatever it is at."""
+"""SIGTERM ends every process within five seconds, whatever it is doing."""
 
 import http.client
 import os
@@ -33,10 +33,10 @@ from tests.simcluster.forks import ForkedCluster
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 MOST_S = 5.0
-BUSY_S = 40.0  # more, of a machine that has no core for it; what it is at takes ten minutes
+BUSY_S = 40.0  # extra time on a machine without a free core; the tasks themselves take ten minutes
 CELERY = [sys.executable, "-m", "celery", "-A", "kant"]
 SCHEDULER = [*CELERY, "worker", "-Q", "sched", "-P", "solo", "--without-mingle", "-n", "s@test"]
-# What a process is made to do by a line before it starts, and what it says when it is at it.
+# For each process a line to run before it starts, and the output that says it is at its task.
 SLOW = """
 import sys, time, threading, runpy
 import django; django.setup()
@@ -51,7 +51,8 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 
 @contextmanager
 def running(argv, env, patch=""):
-    """A process, and its lines as they come; `argv` without the interpreter's `-m`."""
+    """Start a process and yield it with its lines as they come; `argv` without the interpreter's
+    `-m`."""
     module, *rest = argv
     code = SLOW.format(patch=patch, argv=[module, *rest], module=module)
     process = forked.popen(
@@ -94,7 +95,7 @@ def ends(process, lines):
 
 @pytest.fixture(scope="module")
 def env(tmp_path_factory, postgres_data):
-    """Of all tests of this file: each ends what it started."""
+    """The environment for all tests of this file; each test ends what it started."""
     folder = tmp_path_factory.mktemp("ending")
     cluster = ForkedCluster(str(stage.inventory(folder / "fleet.yaml", 4)), folder)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""SIGTERM ends `serve`, and all that it started, within five seconds, whatever they are at."""
+"""SIGTERM ends `serve` and all its children within five seconds, whatever they are doing."""
 
 import json
 import os
@@ -25,7 +25,7 @@ pytestmark = [
 ]
 AT_REST = "Ctrl-C ends it"
 
-# What `serve` does by a line before it starts: `hang` says that it is at it.
+# A line that `serve` runs before it starts: `hang` reports that it has got there.
 CHILD = """
 import os, signal
 from scheduling.cluster_process import ClusterProcess as C
@@ -47,7 +47,7 @@ from kant import embedded
 embedded.compiled.in_use = embedded.compiled.unwanted = lambda: False
 embedded.compiled.ROOT = Path({root!r})
 """
-# In the place of the compilation, with a compiler of its own.
+# In place of the compilation, with a compiler of its own.
 COMPILATION = """
 import signal, subprocess, sys, time
 {deaf}
@@ -72,7 +72,7 @@ STATES = {
 
 
 def offspring(pid):
-    """All processes below one, itself as well."""
+    """Return a process and all its descendants."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
@@ -86,7 +86,7 @@ def alive(pid):
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return False
-    return state not in "ZX"  # who is its parent now has not heard of it yet
+    return state not in "ZX"  # its new parent has not noticed it yet
 
 
 def all_end(process, lines):
@@ -135,7 +135,7 @@ def test_serve_while_it_compiles(migrated_folder, deaf):
     with serving(migrated_folder, patch) as (process, lines):
         said(lines, AT_REST)
         said(lines, "AT IT")
-        assert len(all_end(process, lines)) == 4  # with the cluster, the compilation, its compiler
+        assert len(all_end(process, lines)) == 4  # the cluster, the compilation and its compiler
 
 
 @pytest.mark.parametrize("meanwhile", cases.some(["cluster", "compilation"]))
@@ -155,7 +155,7 @@ def test_serve_with_a_stopped_child(migrated_folder, meanwhile):
 
 
 def test_serve_while_its_database_hangs(migrated_folder):
-    """As on a disk that answers nothing: another process has the file, and keeps it."""
+    """The disk seems to hang: another process locks the file and keeps it."""
     with closing(sqlite3.connect(migrated_folder / "kant.sqlite3", timeout=60)) as theirs:
         with serving(migrated_folder) as (process, lines):
             said(lines, AT_REST)

@@ -1,4 +1,4 @@
-"""Pods that ask for extended resources for which devices of a driver stand: who made them."""
+"""Pods request extended resources that a driver's devices stand for; Kant makes the claims."""
 
 import pytest
 
@@ -15,7 +15,7 @@ ONLY_THERE = {"nodeSelector": {"disk": "by-driver"}}
 
 
 def node_by_driver(world, name="driver-1", count=4, **slices):
-    """A node whose GPUs no device plugin gives."""
+    """Create a node whose GPUs do not come from a device plugin."""
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
     ready = [{"type": "Ready", "status": "True"}]
     status = {"capacity": amounts, "allocatable": amounts, "conditions": ready}
@@ -36,7 +36,7 @@ def class_for(world, resource=BY_NAME, name=GPU):
 
 
 def made_for(world, pod):
-    """The claims that were made for the pod of that name."""
+    """Return the claims that were made for the pod of that name."""
     return [
         each
         for each in world.call("GET", f"{GROUP}/resourceclaims")["items"]
@@ -76,7 +76,7 @@ def test_a_pod_gets_devices_for_the_resource_that_it_asks_for(world):
             }
         ],
     }
-    # By the model of the device, once.
+    # Counted once, by the model of the device.
     assert job_of(uid).gpu_milli == 2000
     [place] = Placement.objects.filter(job_id=uid)
     assert place.gpu_model == "NVIDIA-H100-80GB-HBM3"
@@ -85,7 +85,7 @@ def test_a_pod_gets_devices_for_the_resource_that_it_asks_for(world):
     more = make(world, "m", gpus=1, **ONLY_THERE)
     assert len({*devices_of(world, "plain"), *devices_of(world, "o")}) == 4
     world.drive(lambda: job_of(more) is not None and job_of(more).message)
-    world.restart_scheduler()  # which learns who has what
+    world.restart_scheduler()  # this one learns who has what
     world.call("DELETE", "/api/v1/namespaces/default/pods/o")
     world.drive(lambda: state_of(more) is S.RUNNING)
 

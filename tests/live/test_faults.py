@@ -1,4 +1,4 @@
-"""Things that go wrong between a decision and its confirmation, on the wire."""
+"""Faults on the wire between a decision and its confirmation."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ ALL = NODES * 8 * 1000
 
 
 def bind_by_hand(world, name, node, gpus):
-    """Somebody else's pod on a node, past every scheduler."""
+    """Bind another person's pod to a node, bypassing every scheduler."""
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
     pod = {
         "apiVersion": "v1",
@@ -32,8 +32,8 @@ def bind_by_hand(world, name, node, gpus):
 
 
 def take_a_node(world, job, pods):
-    """The places of all these pods are decided and written, and before they are bound somebody
-    takes the node of one of them; returns the placement."""
+    """Decide and write the places of all these pods; before they are bound, another pod takes
+    the node of one of them. Returns the placement of that pod."""
     world.fault("too-many-requests", verb="bind", count=0, retry_after_s=1)
     world.drive(lambda: len(world.placements(job)) == pods)
     taken = world.placements(job)[0]
@@ -44,7 +44,7 @@ def take_a_node(world, job, pods):
 
 
 def holdings_now(world, job):
-    """Pods of the job that hold something: {(node, device): pods that hold it now}."""
+    """Return {(node, device): pods that hold it now} for the pods of the job."""
     held = Counter()
     for holding in world.audit()["holdings"]:
         if holding.get("job") == str(job.pk) and not holding.get("until"):
@@ -56,7 +56,7 @@ def test_a_node_whose_kubelet_rejects_a_pod_is_blamed_and_the_gang_runs_elsewher
     job = world.submit(pods=2)
     taken = take_a_node(world, job, 2).node
     world.drive(lambda: K.REQUEUED in world.kinds(job))
-    # It is free again, and still not asked a second time at once.
+    # The node is free again, but is not tried again at once.
     world.call("DELETE", "/api/v1/namespaces/default/pods/foreign", {"gracePeriodSeconds": 0})
     world.drive_to(job, S.RUNNING)
 
@@ -79,7 +79,8 @@ WATCHES = ("drop-watches", "expire-watches")
 
 @pytest.mark.parametrize("watches", WATCHES)
 def test_one_gang_whole_whatever_happens_to_its_requests(world, watches):
-    """Busy servers, replies lost after the commit and watches cut while a gang is bound."""
+    """Servers are busy, replies get lost after the commit, and watches break while a gang is
+    bound."""
     world.fault("too-many-requests", verb="create", resource="pods", count=1, retry_after_s=1)
     world.fault("lose-reply", verb="create", resource="pods", count=2)
     world.fault("too-many-requests", verb="bind", count=1, retry_after_s=1)
@@ -120,7 +121,8 @@ def test_beside_pods_of_others_that_name_no_devices_the_rest_of_the_node_is_used
 
 
 def test_a_rejected_pod_of_a_service_is_placed_elsewhere_while_the_others_go_on(world):
-    """Its node is full by a pod past every scheduler, of which nobody hears before the bind."""
+    """A pod that bypassed every scheduler fills its node; Kant does not hear of it before the
+    binding."""
     service = world.submit(pods=3, gang=False)
     rejected = take_a_node(world, service, 3)
     world.drive(lambda: len(running(world, service)) == 3)
@@ -166,9 +168,9 @@ def test_a_service_of_which_one_pod_is_rejected_everywhere_fails_with_its_histor
     row = Job.objects.get(pk=service.pk)
     assert (row.reason, row.failures) == ("UnexpectedAdmissionError", 3)
     assert "Placement 3 of 3 that failed" in row.message
-    # The first pod ran all the while; the other had a new attempt each time.
+    # The first pod ran all the while; the other one had a new attempt each time.
     assert [r.attempt for r in world.placements(service, pod_set=0)] == [1]
     attempts = [r.attempt for r in world.placements(service, pod_set=1)]
     assert attempts == list(range(1, len(attempts) + 1))
-    assert len(attempts) >= 3  # those that failed before the other one ran do not count
+    assert len(attempts) >= 3  # attempts that failed before the other pod ran do not count
     world.drive(lambda: world.free_gpus() == ALL)
