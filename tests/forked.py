@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LONGEST = 131072  # bytes of a request: arguments and environment of a process
+LONGEST = 131072  # maximum size of a request: arguments and environment of a process
 INHERITED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # where ignored
 PACKAGES = (
     *("aiohttp", "celery.apps.beat", "celery.apps.worker", "celery.bin.celery"),

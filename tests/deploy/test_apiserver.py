@@ -138,7 +138,7 @@ def test_pods_of_a_trial_are_let_into_a_restricted_namespace(api, name):
 
 
 def test_kant_changes_nothing_in_namespaces_of_kubernetes_nor_in_its_own(apiserver, api):
-    """Its ClusterRole lets it, in all namespaces; the admission policy does not."""
+    """The ClusterRole would allow changes in all namespaces; the admission policy denies these."""
     kant = Api(apiserver.url, "kant-token", str(apiserver.ca_file))
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "jobs"}}
     kant.ok("POST", "/api/v1/namespaces", namespace)

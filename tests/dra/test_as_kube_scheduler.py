@@ -290,7 +290,8 @@ class Kant:
         return found, demand
 
     def is_left(self, node, asked, extended):
-        """Return whether enough is left of the resources that a device plugin provides."""
+        """Return whether enough is left of what device plugins provide, and whether a device class
+        stands for every other resource."""
         given = {name: n for name, n in node.extended.items() if n}
         return all(
             given[name] - self.used[node.name, name] >= amount
