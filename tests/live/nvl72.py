@@ -88,7 +88,7 @@ class ComputeDomain:
         }
 
     def made(self):
-        """The controller has seen the ComputeDomain."""
+        """Make the template, as the controller does once it has seen the ComputeDomain."""
         opaque = {"driver": DRIVER, "parameters": self.config}
         devices = {
             "requests": [{"name": "channel", "exactly": {"deviceClassName": CHANNEL}}],
@@ -109,7 +109,7 @@ class ComputeDomain:
         self.world.call("DELETE", self.path)
 
     def gone(self):
-        """The controller has removed its finalizers from both."""
+        """Remove the finalizers, as the controller does at last."""
         found = self.world.call("GET", self.path)
         found["metadata"]["finalizers"] = []
         self.world.call("PUT", self.path, found)

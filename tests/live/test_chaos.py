@@ -208,7 +208,7 @@ def plain(*names):
     ("rows", "said"),
     [
         ([("p", "1"), ("g-0", "2"), ("g-1", "2")], []),
-        ([], []),  # nobody has looked at them yet; pods that nobody looks at are left in the end
+        ([], []),  # nobody has looked at them yet; if nobody ever does, they are left over
         ([("p", "1"), ("p", "1")], []),
         ([("p", "1"), ("p", "2")], ["plain pods p are 2 jobs"]),
         ([("g-0", "1"), ("g-1", "2")], ["plain pods g are 2 jobs"]),

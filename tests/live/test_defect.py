@@ -15,7 +15,7 @@ FATAL = 77  # the engine is made to fail on jobs of this priority
 
 
 def with_defect(monkeypatch, provoked):
-    """Make the engine raise when `so` holds of its state, which the cycle has changed by then.
+    """Make the engine raise if its state meets `provoked`; the cycle has changed the state by then.
     Rebuilt sessions are tried at once."""
 
     def stumble(state, deltas, now):

@@ -147,8 +147,8 @@ def test_a_share_by_name_keeps_off_gpus_that_only_a_driver_shares(world):
     world.drive(lambda: state_of(by_claim) is S.RUNNING)
     assert node_of(world, "by-claim") == node
     assert node_of(world, "by-name") is None
-    # Both kinds of request, and shares in the terms of other schedulers, are refused with the
-    # correct form.
+    # Shares by Kant's resource and shares in the terms of other schedulers: people are told what to
+    # write instead.
     make(world, "half", requests={"cpu": "1"}, notes={"gpu-fraction": "0.25"}, **ONLY_THERE)
     make(world, "memory", requests={"cpu": "1"}, notes={"gpu-memory": "4096"}, **ONLY_THERE)
     for name in ("by-name", "half", "memory"):

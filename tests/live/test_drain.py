@@ -44,7 +44,7 @@ def test_a_gang_is_told_leaves_whole_and_comes_back_elsewhere_without_a_failure(
     world.drive_to(gang, S.RUNNING)
     node = world.placements(gang)[0].node
     drain(world, node, within_s=3600)
-    # Saving takes all of the notice, or the job would be told in 50 minutes.
+    # Kant gives the 10 minutes of notice before the hour ends, in 50 minutes: not yet.
     world.drive(lambda: not NodeRecord.objects.get(name=node).schedulable)
     assert order(world, node).state == "draining"
     assert not events(gang, "CheckpointNotice")
