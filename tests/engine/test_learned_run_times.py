@@ -79,7 +79,7 @@ def test_who_outlives_what_was_likely_is_corrected_and_the_head_told_anew():
     assert cluster.tell(59.0) == (set(), {})
     assert cluster.tell(60.0) == (set(), {"1-head": 90.0})
     assert cluster.tell(95.0) == (set(), {"1-head": 200.0})
-    assert cluster.tell(200.0) == (set(), {"1-head": 400.0})  # nobody lasted as long: half through
+    assert cluster.tell(200.0) == (set(), {"1-head": 400.0})  # no run lasted that long
     started, _ = cluster.tell(210.0, d.JobEnded("0-runs"))
     assert started == {"1-head"}
 

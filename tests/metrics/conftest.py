@@ -1,4 +1,4 @@
-"""Whose history is replayed, and by whom."""
+"""Fixtures for replays: a recorded history and an operator."""
 
 import pytest
 from django.core.cache import cache
@@ -10,7 +10,7 @@ from tests.metrics.replays import NODES
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    """What was told of the history of another test is forgotten."""
+    """Forget what was cached of another test's history."""
     cache.clear()
 
 
@@ -21,8 +21,8 @@ def operator(db):
 
 @pytest.fixture
 def blocked_head(db):
-    """Four nodes, and a head of the queue that is blocked for nine minutes: under best-effort order
-    a small job passes it by."""
+    """Four nodes, and a head of the queue that is blocked for nine minutes; under best-effort order
+    a small job passes it."""
     found = rows.cluster(4, leaf_size=2)
     tenant, _ = Tenant.objects.get_or_create(name="vision")
     Quota.objects.create(

@@ -1,4 +1,4 @@
-"""A stand-in for a Prometheus: answers `/api/v1/query` in the JSON of the real one."""
+"""A stand-in for Prometheus: answers `/api/v1/query` in the real one's JSON."""
 
 import json
 import threading
@@ -7,13 +7,13 @@ from urllib.parse import parse_qs, urlsplit
 
 
 def gpu(hostname, index, value, **labels):
-    """A sample as the exporter of DCGM, scraped by Prometheus, has it."""
+    """Return a sample as Prometheus has it after scraping the DCGM exporter."""
     return {"gpu": str(index), "Hostname": hostname, "instance": "10.0.0.7:9400", **labels}, value
 
 
 class StandIn:
-    """`told`: by metric its samples; `status` and `body`: what is answered instead. `asked`: the
-    queries, with their times."""
+    """`told`: samples by metric; `status` and `body`: what to answer instead. `asked`: the queries
+    received, with their times."""
 
     def __init__(self):
         self.told, self.status, self.body, self.headers, self.asked = {}, 200, None, {}, []

@@ -1,4 +1,4 @@
-"""A real Prometheus on loopback, which scrapes what a test tells of GPUs."""
+"""A real Prometheus on loopback that scrapes a test's GPU samples."""
 
 import shutil
 import socket
@@ -14,7 +14,7 @@ from tests.waiting import until
 
 
 def program() -> str:
-    """The path of `prometheus`. Skips the test where there is none, and fails it in CI."""
+    """Return the path of `prometheus`. Without it, skip the test, or fail it in CI."""
     found = shutil.which("prometheus")
     if found is None:
         missing("Prometheus", "apt-get install prometheus")
@@ -22,7 +22,8 @@ def program() -> str:
 
 
 class Exporter:
-    """What NVIDIA's exporter is to a Prometheus: `text` is scraped. `scrapes`: how often it was."""
+    """Stands in for NVIDIA's exporter: `text` is what Prometheus scrapes, `scrapes` counts how
+    often."""
 
     def __init__(self):
         self.text, self.scrapes = "", 0
@@ -54,7 +55,7 @@ class Exporter:
 
 
 class RealPrometheus:
-    """`folder`: an empty one for its data. Scrapes the exporter each second until `end`."""
+    """Scrape the exporter each second until `end`. `folder`: an empty folder for the data."""
 
     def __init__(self, folder, exporter):
         scraped = {
@@ -63,7 +64,7 @@ class RealPrometheus:
             "static_configs": [{"targets": [f"127.0.0.1:{exporter.port}"]}],
         }
         (folder / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [scraped]}))
-        # Whoever gets the port that was free a moment ago is rare, and met by another port.
+        # Another process rarely takes the port that was just free; then try another port.
         for attempt in range(3):
             self._start(folder / str(attempt), folder / "prometheus.yml")
             until(lambda: self._is_over() or self._is_ready(), 120)

@@ -1,4 +1,4 @@
-"""Replays of the history of `blocked_head`, and of that of one job."""
+"""Replays of the history of `blocked_head`, and of the history of a single job."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ def asked(cluster, operator, *, until=1200, **change):
 
 
 def job_that_ran(tenant, cluster):
-    """Of 8 GPUs, for an hour, begun three hours ago."""
+    """One job of 8 GPUs for an hour, begun three hours ago."""
     begun = timezone.now() - timedelta(hours=3)
     times = {"submitted_at": begun, "admitted_at": begun, "bound_at": begun}
     job = Job.objects.create(

@@ -1,4 +1,4 @@
-"""Rows the metric tests read: a cluster with nodes, jobs and placements at known instants."""
+"""Rows that the metric tests read: a cluster with nodes, jobs and placements at known instants."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -48,7 +48,7 @@ def job(
     nodes: tuple[str, ...] = (),
     model: str = "H100",
 ) -> Job:
-    """A job whose pods stand on `nodes` (one each) from `bound` to `ended`."""
+    """A job with one pod on each of `nodes`, from `bound` to `ended`."""
     tenant, _ = Tenant.objects.get_or_create(name="vision")
     state = (
         JobState.PENDING
@@ -95,6 +95,6 @@ def job(
 
 
 def exposition():
-    """What Prometheus is told, of which nobody was told before."""
+    """Return what Prometheus is told, with nothing cached."""
     cache.clear()
     return exporter.told()

@@ -1,4 +1,4 @@
-"""GPU time is measured exactly, written once for each day that is over, and outlives its jobs."""
+"""GPU time is exact, is written once for each finished day, and outlives its jobs."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -20,7 +20,7 @@ from tests.plans import plan, query
 
 pytestmark = pytest.mark.django_db
 HOUR, DAY = 3600.0, 86400.0
-MS = 3_600_000  # milliseconds of an hour
+MS = 3_600_000  # milliseconds in an hour
 NEW_YEAR = date(2026, 1, 1)  # the day of rows.T0
 
 
@@ -30,7 +30,7 @@ def cluster(db):
 
 
 def held(job, begun, ended, *, milli=8000, model="H100", attempt=1, ordinal=0):
-    """One more pod of a job, from `begun` to `ended` seconds; None = it runs."""
+    """Add a pod to a job, from `begun` to `ended` seconds; None = it still runs."""
     return Placement.objects.create(
         job=job, attempt=attempt, pod_set=0, ordinal=ordinal, node="n000", gpu_model=model,
         pod_name=f"{job.name}-{attempt}-{ordinal}", held_milli=milli,
@@ -49,7 +49,7 @@ def job(cluster, name, *, tenant="vision", user=None, kind="training"):
 
 
 def told(by, now, *, since=NEW_YEAR, days=60):
-    """{what a row is of: (milli-GPU x ms held, lost, pods started)}."""
+    """Return {labels of a row: (milli-GPU x ms held, lost, pods started)}."""
     scope = UsageScope(Period(since, since + timedelta(days=days)))
     found = usage.usage(scope, by, now)
     return {labels: (a.held, a.lost, a.pods) for labels, a in found.items()}
@@ -162,14 +162,14 @@ def three_days(cluster):
 
 
 def test_a_day_is_written_when_it_is_over_and_once(three_days):
-    assert account(at(DAY + 299)) == at(0)  # its last transactions may not have committed yet
+    assert account(at(DAY + 299)) == at(0)  # the day's last transactions may be uncommitted
     assert written() == []
     assert account(at(DAY + 300)) == at(DAY)
     first = [(date(2026, 1, 1), 8000 * 23 * MS, 0, 1)]
     assert written() == first
     assert account(at(2 * DAY - 1)) == at(DAY)
     assert written() == first
-    # Three days of which nobody wrote any.
+    # Nothing was written for three days.
     assert account(at(5 * DAY + HOUR)) == at(5 * DAY)
     all_of_it = [
         *first,
@@ -177,7 +177,7 @@ def test_a_day_is_written_when_it_is_over_and_once(three_days):
         (date(2026, 1, 3), 8000 * MS, 100_000_000, 0),
     ]
     assert written() == all_of_it
-    assert UsageLedger.objects.get().until == date(2026, 1, 6)  # days without use are over too
+    assert UsageLedger.objects.get().until == date(2026, 1, 6)  # days without use are finished too
     account(at(5 * DAY + HOUR))
     assert written() == all_of_it
 
@@ -290,12 +290,12 @@ def test_usage_is_the_same_when_its_jobs_are_deleted(three_days, cluster, settin
     assert services.prune(at(10 * DAY)) == 1
     assert not Placement.objects.exists()
     assert told(by, at(10 * DAY)) == before
-    assert usage.days_known().complete_from is None  # it was counted before it went
+    assert usage.days_known().complete_from is None  # it was counted before it was deleted
 
 
 def test_no_job_goes_before_all_its_days_are_written(three_days, cluster, settings, monkeypatch):
     settings.KANT_KEEP_DAYS = 1
-    # The job ended on the second day, its pod was gone on the third.
+    # The job ended on the second day, its pod left on the third.
     over(three_days, 2 * DAY - 60)
     over(job(cluster, "newest"), 99 * DAY)
     monkeypatch.setattr(services, "account", lambda now: at(2 * DAY))
@@ -327,7 +327,7 @@ def test_a_question_is_a_handful_of_queries(cluster, django_assert_max_num_queri
         held(one, 0, 2 * DAY)
         preempted(one, 2 * DAY, 5.0)
     account(at(DAY + HOUR))
-    for most in (15, 10):  # once more for the day that is over and not written
+    for most in (15, 10):  # first with the finished, unwritten day
         with django_assert_max_num_queries(most):
             assert len(told(["tenant", "user", "day"], at(2 * DAY + HOUR))) == 60
 
@@ -348,7 +348,7 @@ def test_a_day_that_is_over_and_not_written_is_measured_once(cluster, three_days
     assert told(by, now) == first
     assert read == [(at(2 * DAY), now)]
     read.clear()
-    told(by, at(2 * DAY + 60))  # what is dated before midnight may not be stored yet
+    told(by, at(2 * DAY + 60))  # rows dated before midnight may still be uncommitted
     assert read == [(at(DAY), at(2 * DAY + 60))]
     Tenant.objects.create(name="other")
     read.clear()
@@ -359,7 +359,7 @@ def test_a_day_that_is_over_and_not_written_is_measured_once(cluster, three_days
 def test_the_open_day_is_found_by_an_index(cluster):
     held(job(cluster, "one"), 0, HOUR)
     found = query(lambda: measured(at(0), at(DAY)), '"held_milli" > 0', "job_id", "held_from")
-    # PostgreSQL joins so small tables in whatever way its statistics of them suggest.
+    # On tables this small, PostgreSQL's choice of joins depends on statistics alone.
     assert connection.vendor != "sqlite" or "scheduling__ended_a" in plan(found), plan(found)
 
 
@@ -374,7 +374,7 @@ TODAY = date(2026, 11, 23)
         ("1d", "", (11, 23), (11, 23)),
         ("30d", "", (10, 25), (11, 23)),
         ("2026-10-01", "2026-10-31", (10, 1), (10, 31)),
-        ("2026-10-01", "2027-01-01", (10, 1), (11, 23)),  # what is still to come is not used yet
+        ("2026-10-01", "2027-01-01", (10, 1), (11, 23)),  # days to come do not count yet
     ],
 )
 def test_a_period_is_whole_days_and_its_last_is_included(since, until, first, last):

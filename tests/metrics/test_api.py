@@ -1,4 +1,4 @@
-"""The metrics over REST: what may be asked for, and how a wrong question is answered."""
+"""Metrics over REST: what clients may ask for, and the answer to a wrong question."""
 
 from datetime import timedelta
 

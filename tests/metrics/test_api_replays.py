@@ -1,4 +1,4 @@
-"""Replays over REST: asked for, listed, read, cancelled, by operators."""
+"""Replays over REST: operators request, list, read and cancel them."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""GPU time over REST: rows and CSV, who sees what, and how a wrong question is answered."""
+"""GPU time over REST: rows and CSV, who sees what, and the answer to a wrong question."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ GUARANTEED = (("ml", "H100", 16), ("ml", "A100", 8), ("vision", "H100", 2), ("la
 
 
 def ran(org, tenant, who, *, hours=2.0, gpus=8, model="H100", ended_days_ago=1.0, kind="training"):
-    """A pod that ran so long and ended so many days ago."""
+    """A pod that ran this long and ended this many days ago."""
     ended = timezone.now() - timedelta(days=ended_days_ago)
     begun = ended - timedelta(hours=hours)
     job = Job.objects.create(
@@ -87,7 +87,7 @@ def test_rows_add_up_to_the_total(ops):
 
 
 def borrowed(answer, *names):
-    """Without the instants by which `ran` is called one after the other."""
+    """Return borrowed GPU-hours, rounded to hide the instants between successive calls of `ran`."""
     return {
         tuple(item[n] for n in names): item["borrowed_gpu_hours"]
         and round(item["borrowed_gpu_hours"], 2)
@@ -100,18 +100,18 @@ def test_what_tenants_held_above_their_guarantee_is_borrowed(ops):
     assert borrowed(answer, "tenant", "gpu_type") == {
         ("law", "H100"): 1.0,
         ("vision", "H100"): 13.0,
-        ("vision-lab", "A100"): 0.0,  # within what ml above it is guaranteed
+        ("vision-lab", "A100"): 0.0,  # within the guarantee of ml above it
     }
     assert borrowed(ops.get(f"{URL}?since=60d&by=tenant&tenant=ml"), "tenant") == {
         ("vision",): 13.0,
         ("vision-lab",): 0.0,
     }
-    # It is neither of users, kinds and clusters, nor of all together.
+    # Borrowing is not counted by user, kind or cluster, nor for everything together.
     for query in ("by=user", "by=tenant,kind", "by=day", "by=tenant&cluster=demo"):
         assert {i["borrowed_gpu_hours"] for i in ops.get(f"{URL}?{query}").json()["items"]} <= {
             None
         }
-    # What they hold together is more than ml has, which nobody of its own used.
+    # The two children together hold more than ml has, though ml itself uses nothing.
     Quota.objects.filter(tenant__name="ml", gpu_type__name="H100").update(guaranteed_milli=8000)
     UsageDay.objects.all().delete()
     BorrowedDay.objects.all().delete()
@@ -256,7 +256,8 @@ def test_more_rows_than_fit_are_refused_with_a_remedy(ops, monkeypatch):
 
 
 def test_no_more_rows_are_read_than_are_answered(org, monkeypatch):
-    """Ten years by everything are millions of rows, to be refused."""
+    """Ten years by every dimension are millions of rows, which must be refused without reading them
+    all."""
     first = timezone.now().date() - timedelta(days=300)
     UsageLedger.objects.create(until=first + timedelta(days=300))
     UsageDay.objects.bulk_create(
@@ -273,7 +274,7 @@ def test_no_more_rows_are_read_than_are_answered(org, monkeypatch):
     monkeypatch.setattr(usage, "Amount", lambda *a, **k: read.append(1) or from_row(*a, **k))
     ops = org.client("ops")
     assert ops.get(f"{URL}?since=310d&by=day").status_code == 400
-    assert len(read) <= 2 * 21  # one is read, and added to another
+    assert len(read) <= 2 * 21  # each row is read once and added once
     by_month = ops.get(f"{URL}?since=310d&by=month").json()
     assert len(by_month["items"]) in (10, 11)
     assert by_month["total"]["gpu_hours"] >= 300

@@ -1,4 +1,4 @@
-"""The bound of paper-backfill: nothing that the engine does has more work done by then."""
+"""The bound of paper-backfill: no decision of the engine can get more work done by then."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -22,7 +22,8 @@ def plan(**fields):
 
 
 def by_hand(task):
-    """Mean occupancy by small steps of time: a loop with a queue of work, in GPU-seconds."""
+    """Return the mean occupancy by small time steps: a loop with a queue of work, in
+    GPU-seconds."""
     fleet = fleet_of(task.fleet)
     changes, todo = [], list(drawn(task, fleet.gpus, engine_nodes(fleet)[0]))
     while todo:
@@ -37,7 +38,7 @@ def by_hand(task):
     changes = [(min(at, stop), more) for at, more in sorted(changes)] + [(stop, 0.0)]
     for (at, more), (then, _) in pairwise([(0.0, 0.0), *changes]):
         asked += more
-        behind += asked * (then - at)  # served at the end of the step: later than it could be
+        behind += asked * (then - at)  # served at the end of the step, later than possible
         served = min(behind, fleet.gpus * (then - at))
         behind -= served
         done += served
@@ -58,5 +59,5 @@ def test_what_is_left_of_the_warm_up_is_made_up_for_after_it():
     task = plan(seed=1)[0]
     whole, rest = arrived.run(task), arrived.run(replace(task, warm_up_h=24.0))
     first = arrived.run(replace(task, hours=24.0))
-    # Of a shorter run fewer jobs are drawn, the same ones for as long as it lasts.
+    # A shorter run draws fewer jobs, but the same ones while it lasts.
     assert whole["sor_mean"] == pytest.approx((first["sor_mean"] + rest["sor_mean"]) / 2)

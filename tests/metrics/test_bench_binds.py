@@ -1,4 +1,5 @@
-"""`manage.py bench binds --against kube-scheduler`: who takes turns, and what it tells of them."""
+"""`manage.py bench binds --against kube-scheduler`: which scheduler takes its turn, and what is
+reported."""
 
 import json
 import queue
@@ -51,20 +52,21 @@ def test_both_take_turns_and_medians_are_told(monkeypatch, capsys):
 
 
 def test_a_pause_is_told_in_times_of_a_hundredth_of_the_pods():
-    # 400 pods, one each 10 ms, but for 2 s in which none is bound.
+    # 400 pods, one every 10 ms, except for 2 s in which none is bound.
     bound = [n * 0.01 + (2.0 if n >= 200 else 0.0) for n in range(400)]
     assert pause(bound) == pytest.approx(2.01 / 0.04)
 
 
 def test_pods_that_are_not_bound_yet_are_seen(db):
-    """A statement that asks for no column returns nothing, whatever there is."""
+    """A statement without columns in its SELECT returns nothing, whatever the table holds."""
     with connection.cursor() as cursor:
         cursor.execute(UNBOUND.replace("scheduling_job WHERE bound_at IS NULL", "(SELECT 1) one"))
         assert cursor.fetchall() == [(1,)]
 
 
 class TwoSchedulers:
-    """In place of an API server with both: one binds long after it was told, the other one soon."""
+    """Stands in for an API server with both schedulers: one binds long after it is told, the other
+    soon."""
 
     def __init__(self, folder):
         self.made, self.came = [], queue.Queue()

@@ -1,4 +1,4 @@
-"""`bench pages` asks its questions, of a small database here, which keep to their statements."""
+"""`bench pages` asks its questions, of a small database here, within their statement limits."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 def test_every_question_is_answered_by_few_statements(monkeypatch):
     monkeypatch.setattr(conditional, "WORDS_LAST_S", 10**9)
-    # What is measured of many answers shows in one of each.
+    # One answer of each kind shows what is measured over many.
     once = {name: replace(question, repeats=1) for name, question in ask.PAGES.items()}
     monkeypatch.setattr(ask, "PAGES", once)
     filled(Size().times(0.0005))

@@ -1,5 +1,5 @@
-"""What tenants borrowed is exact: the integral of what they held above their guarantee, whatever
-changes meanwhile; it is written for each day and outlives its jobs."""
+"""Borrowed GPU-hours are exact: the integral of use above the guarantee, whatever changes
+meanwhile. They are written for each day and outlive their jobs."""
 
 import random
 from collections import Counter, defaultdict
@@ -54,7 +54,7 @@ def quota(name, gpus, model="H100"):
 
 @pytest.fixture
 def family(cluster):
-    """org (8) with a (5) and b (3) below, and law (4); all of H100."""
+    """org (8) with children a (5) and b (3), and law (4); all of H100."""
     for name, parent, gpus in (
         ("org", None, 8),
         ("a", "org", 5),
@@ -67,7 +67,7 @@ def family(cluster):
 
 
 def dated(second):
-    """The newest record of the audit trail happened then."""
+    """Date the newest record of the audit trail to this second."""
     record = AuditRecord.objects.latest("at", "id")
     AuditRecord.objects.filter(pk=record.pk).update(at=at(second))
 
@@ -76,8 +76,8 @@ LATER = at(10 * DAY)
 
 
 def told(by=("tenant",), now=LATER, *, since=NEW_YEAR, days=60, **scope):
-    """{what a row is of: GPU-hours borrowed, None = not known}, of rows with any. Tests change what
-    is over."""
+    """Return {labels of a row: GPU-hours borrowed, None = unknown} of rows with any. Clears the
+    cache, because tests change finished days."""
     cache.clear()
     found = usage.usage(UsageScope(Period(since, since + timedelta(days=days)), **scope), by, now)
     hours = {
@@ -104,9 +104,9 @@ def test_it_is_exact_to_the_microsecond_and_rounded_once(family):
 
 def test_children_lend_to_each_other_within_what_their_parent_is_guaranteed(family):
     held(family["a"], 0, 2 * HOUR, milli=7000)
-    assert told() == {"a": 4.0}  # two GPUs of b's for two hours; org holds 7 of its 8
+    assert told() == {"a": 4.0}  # two of b's GPUs for two hours; org holds 7 of its 8
     held(family["b"], HOUR, 3 * HOUR, milli=3000)
-    assert told() == {"a": 4.0, "org": 2.0}  # b needs all of its own: two come from outside
+    assert told() == {"a": 4.0, "org": 2.0}  # b needs all of its own, so two come from outside
     held(family["b"], HOUR, 2 * HOUR, milli=1000, ordinal=1)
     assert told() == {"a": 4.0, "b": 1.0, "org": 3.0}
     # Jobs of org itself hold what its quota leaves the children, or more.
@@ -144,7 +144,7 @@ def test_models_are_told_apart_and_clusters_are_not(family, cluster):
 def test_a_job_that_starts_again_borrows_while_it_holds(family):
     held(family["law"], 0, HOUR, milli=6000)
     held(family["law"], 2 * HOUR, 2.5 * HOUR, milli=6000, attempt=2)
-    held(family["law"], 2.5 * HOUR, 3 * HOUR, milli=6000, attempt=3)  # at once after
+    held(family["law"], 2.5 * HOUR, 3 * HOUR, milli=6000, attempt=3)  # right after
     assert told() == {"law": 4.0}
 
 
@@ -279,7 +279,7 @@ def _above(parents, name):
 
 @pytest.mark.parametrize("seed", seeds(12))
 def test_it_is_the_integral_by_small_steps(cluster, seed):
-    """All that happens falls on steps; within each, everything is looked at anew."""
+    """All events fall on steps; recompute everything within each step."""
     rng = random.Random(seed)
     tenants = {name: tenant(name) for name in NAMES}
     jobs = {name: job(cluster, name, tenant=name) for name in NAMES}
@@ -340,7 +340,7 @@ def test_it_is_the_integral_by_small_steps(cluster, seed):
     assert +Counter(borrowing.sums()) == +expected
     assert expected.total() > 0
     assert +guaranteed(at(0), at(3 * DAY)) == +idle
-    # A day at a time, and what was written: the same.
+    # One day at a time, and from the written days: the same result.
     account(at(4 * DAY))
     written = BorrowedDay.objects.values_list("day", "tenant_id", "gpu_model", "borrowed")
     found = {tuple(key): borrowed for *key, borrowed in written}
@@ -387,7 +387,7 @@ def test_it_is_the_same_before_and_after_its_days_are_written_and_its_jobs_delet
 
 
 def test_of_days_that_were_written_before_it_is_not_known(family):
-    """As the migration leaves the ledger."""
+    """The ledger as the migration leaves it."""
     held(family["law"], 0, 4 * DAY, milli=5000)
     account(at(2 * DAY + HOUR))
     BorrowedDay.objects.all().delete()
@@ -401,7 +401,7 @@ def test_of_days_that_were_written_before_it_is_not_known(family):
     }
     assert told() == {"law": None}
     assert told(["tenant", "month"]) == {("law", "2026-01"): None}
-    # From the first day on that is known, all is.
+    # Periods that start on the first known day are fully known.
     assert told(since=date(2026, 1, 3)) == {"law": 48.0}
     assert told(["tenant", "month"], since=date(2026, 1, 3)) == {("law", "2026-01"): 48.0}
 
@@ -412,7 +412,7 @@ def test_an_upgrade_leaves_the_written_days_unknown(family):
     migration.not_known_of_written_days(apps, connection.schema_editor())
     assert UsageLedger.objects.get().borrowed_from == date(2026, 1, 3)
     UsageLedger.objects.all().delete()
-    # A new ledger knows what was borrowed of every day that it writes.
+    # A new ledger knows what was borrowed on every day that it writes.
     account(at(3 * DAY))
     assert usage.days_known().borrowed_from is None
     UsageLedger.objects.all().delete()

@@ -6,7 +6,7 @@ from metrics.chaos import invariants
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that passes by looking only."""
+    """Time passes only when the code sleeps."""
     now = [0.0]
     monkeypatch.setattr(invariants.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(

@@ -85,7 +85,8 @@ def test_stranded_names_what_is_not_on_whole_nodes():
     )
     assert figure["data"][1]["x"] == ["idle"]
     assert figure["data"][1]["text"] == ["2 nodes"]
-    # An axis of their own: of 600 idle GPUs beside 3 in pieces the three are no bar.
+    # They get an axis of their own: beside 600 idle GPUs, three GPUs in pieces would make no
+    # visible bar.
     assert [trace.get("yaxis", "y") for trace in figure["data"]] == ["y", "y2"]
 
 
@@ -147,7 +148,7 @@ def test_placement_shows_what_gangs_use_over_the_fewest_possible():
 
 
 def strips(curves):
-    """{name of a trace of the chart of waits: {size class: its ends, or its place}}."""
+    """Return {trace name of the wait chart: {size class: its ends, or its place}}."""
     found = {}
     for trace in charts.waits(waits_of(curves))["data"]:
         ends = found.setdefault(trace["name"], {})
@@ -171,7 +172,7 @@ def test_waits_go_on_to_the_longest_waiter_and_so_does_their_axis():
     curve = definitions.wait_curve([2, 4, 700, 3000], [True, True, False, False])
     never = definitions.wait_curve([9000], [False])
     found = strips({"8": curve, "64": never, "all": curve})
-    assert found["25–75 %"] == {"8–15 GPUs": [2.0, 4.0]}  # three quarters are not there yet
+    assert found["25–75 %"] == {"8–15 GPUs": [2.0, 4.0]}  # three quarters have not started yet
     assert found["not all have started"] == {
         "8–15 GPUs": [4.0, 3000.0],
         "64–127 GPUs": [1.0, 9000.0],
@@ -211,7 +212,7 @@ def test_gpu_hours_of_more_models_than_colours_are_told_as_others():
 
 
 def result():
-    """Of a replay, as the figures read it."""
+    """Return a replay as the figures read it."""
     at = ["2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00+00:00"]
     runs = ("recorded", "baseline", "changed")
     series = {"at": at, "baseline_gfr": [0.5, None], "changed_gfr": [0.25, 0.0]}
@@ -238,7 +239,7 @@ FIGURES = {
 def test_each_figure_is_one_that_plotly_draws_in_both_themes(name, settings):
     figure = FIGURES[name]()
     text = json.dumps(figure, allow_nan=False)
-    assert go.Figure(figure).to_plotly_json() == figure  # it raises where a property is none
+    assert go.Figure(figure).to_plotly_json() == figure  # Plotly raises on an unknown property
     assert figure["data"]
     assert figure["layout"]["meta"]["summary"].endswith(".")
     assert all(

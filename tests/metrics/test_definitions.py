@@ -35,7 +35,7 @@ def test_size_class(gpus, label):
 
 
 def test_a_size_class_is_read_as_all_that_it_holds():
-    """24 GPUs are no "16 GPUs" to whoever reads a chart."""
+    """A chart must not label 24 GPUs as "16 GPUs"."""
     read = [d.size_range(label) for label in (*d.SIZE_LABELS, "all")]
     assert read[:6] == ["0", "1", "2–7", "8–15", "16–31", "32–63"]
     assert read[-3:] == ["1024–2047", "2048+", "all"]

@@ -14,17 +14,17 @@ def trace(jobs):
     return "; Version: 2.2\n" + "".join(lines)
 
 
-RUNS = (0, 100, 100, 6)  # two GPUs of eight are free until 100
+RUNS = (0, 100, 100, 6)  # two of eight GPUs are free until 100
 
 
 @pytest.mark.parametrize(
     ("jobs", "waits"),
     [
-        # The head takes all at 100: who has ended by then goes first, the others go behind.
+        # The head takes all GPUs at 100: jobs that end by then go before it, the others behind.
         ([RUNS, (1, 50, 60, 8), (2, 90, 95, 2), (3, 10, 300, 2)], [0, 99, 0, 147]),
-        # It leaves four GPUs, to as many long jobs as they take.
+        # The head leaves four GPUs to as many long jobs as they hold.
         ([RUNS, (1, 50, 60, 4), (2, 500, 500, 2), (3, 10, 300, 4)], [0, 99, 0, 147]),
-        # A job ends sooner than it declared: the head starts at once.
+        # A job ends sooner than declared: the head starts at once.
         ([(0, 40, 100, 6), (1, 50, 60, 8), (2, 20, 95, 2)], [0, 39, 0]),
     ],
 )

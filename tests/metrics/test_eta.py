@@ -1,4 +1,4 @@
-"""eta: what is told of waiting jobs is held against what then happens to them."""
+"""eta compares what waiting jobs are told with what then happens to them."""
 
 import pytest
 
@@ -10,7 +10,7 @@ JOBS = 60
 
 @pytest.fixture
 def queue(tmp_path, monkeypatch):
-    """A trace of jobs of a whole node each, one a minute, that run two: the queue grows."""
+    """A trace of whole-node jobs, one a minute, that run for two minutes: the queue grows."""
     for module in (eta, eta_looks):
         monkeypatch.setattr(module, "WARM", 10)
     monkeypatch.setattr(eta, "RUNS", 5)
@@ -50,7 +50,7 @@ def test_nothing_is_declared_and_bands_are_held_against_who_knows_all_distributi
     assert found["near_slurm"] is None
     assert found["held"] > 0.5
     assert 0.0 < found["uncertain"] <= 1.0
-    certain = 1 - found["uncertain"]  # of which each may hold or not
+    certain = 1 - found["uncertain"]  # each of these may hold or not
     of_all = found["uncertain"] * found["held_uncertain"]
     assert of_all - 1e-9 <= found["held"] <= of_all + certain + 1e-9
     assert 0 < found["width_s"] < 4000

@@ -1,4 +1,4 @@
-"""`manage.py experiment`: the openb study, its inputs and what it prints."""
+"""`manage.py experiment`: the openb study, its inputs and its output."""
 
 import gzip
 import json
@@ -52,7 +52,7 @@ def data(tmp_path, settings):
 
 @pytest.fixture
 def at_once(monkeypatch):
-    """Runs in this process: starting interpreters is tested once, below."""
+    """Run the tasks in this process; one test below covers separate interpreters."""
 
     def serial(run, tasks, progress):
         for done, task in enumerate(tasks, start=1):
@@ -263,7 +263,7 @@ def test_a_former_name_of_a_policy_is_understood(data):
 
 
 def test_what_is_measured_is_what_the_engine_decides(data, monkeypatch):
-    """Every pod is a job in a cycle, under a policy of the strategy that the row names."""
+    """Every pod is a job in a cycle, under a policy with the strategy that the row names."""
     seen = []
 
     def watched(state, deltas, now):

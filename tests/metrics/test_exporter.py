@@ -1,4 +1,4 @@
-"""The Prometheus page parses and says what the tables say."""
+"""The Prometheus page parses and agrees with the tables."""
 
 from datetime import timedelta
 
@@ -87,7 +87,7 @@ def test_whether_and_how_a_scheduler_works(now):
     for phase, seconds in (("decide", 0.5), ("write", 1.5)):
         key = (("cluster", "c1"), ("phase", phase), ("scope", ""))
         assert found["kant_scheduler_phase_seconds_total", key] == seconds
-    # Of a version with other buckets: counted anew.
+    # A row from a version with other buckets is counted anew.
     c.leases.update(pace={"within": [1], "passes": 1})
     found = values(exposition().decode())
     assert found["kant_scheduler_pass_seconds_count", scope] == 0
@@ -134,7 +134,7 @@ def test_queues_tell_jobs_by_stage_gpus_the_oldest_wait_and_their_state(now):
     assert told("oldest_wait_seconds", "default") == 0
     assert told("state", "nightly", state="held") == 1
     assert told("state", "nightly", state="open") == 0
-    # What is gone leaves no labels behind, also where jobs keep its name.
+    # Deleted objects leave no labels behind, even if jobs keep their names.
     nightly.delete()
     assert not [key for _, key in values(exposition().decode()) if ("queue", "nightly") in key]
 

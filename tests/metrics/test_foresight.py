@@ -1,4 +1,4 @@
-"""The marks that bound fragmentation: floor and foresight."""
+"""The bounds on fragmentation: floor and foresight."""
 
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ def replica(name, at, hours, gpus, milli=1000):
 
 
 def test_foresight_joins_the_node_of_like_ends():
-    """Two long replicas share a node and a short one stands apart, or the second node would stay
-    partly used for ten hours; without moves the short hour alone is lost."""
+    """Two long replicas share a node and a short one runs alone, or the second node would stay
+    partly used for ten hours. Without moves only the short hour is lost."""
     made = [
         replica("long", 0, 10, 4),
         replica("short", 0, 1, 8),
@@ -32,7 +32,7 @@ def test_foresight_joins_the_node_of_like_ends():
 
 def test_what_cannot_be_helped_is_counted():
     found = marks([replica("a", 0, 4, 5), replica("b", 2, 4, 8)], 2, hours=8, warm_up_h=2)
-    # "a" alone leaves one of two nodes partly used until hour 4, of the six hours that count.
+    # "a" alone leaves one of two nodes partly used until hour 4, of the six hours counted.
     assert found["gfr_floor"] == pytest.approx(2 / 6 / 2)
     assert found["gfr_foresight"] == pytest.approx(2 / 6 / 2)
 

@@ -1,4 +1,4 @@
-"""How busy GPUs are: what a Prometheus tells is folded into tenants and jobs, once."""
+"""How busy GPUs are: Prometheus samples are added up by tenant and job, exactly once."""
 
 import csv
 import io
@@ -32,7 +32,8 @@ def prometheus(settings):
 
 @pytest.fixture
 def ran(db):
-    """Two GPUs of n000 for the first five minutes, and all eight of n001 all the time."""
+    """A job holds two GPUs of n000 for the first five minutes, another all eight of n001
+    throughout."""
     cluster = rows.cluster(2)
     short = rows.job(cluster, "short", bound=0, ended=SLOT_S, gpus=2, nodes=("n000",))
     long = rows.job(cluster, "long", bound=-3600, nodes=("n001",))
@@ -66,7 +67,7 @@ def test_the_time_of_gpus_that_ran_nothing_is_idle(prometheus, ran):
     day = GpuUseDay.objects.get()
     assert (day.tenant_name, day.cluster_name, day.gpu_model) == ("vision", "c1", "H100")
     assert hours(day) == pytest.approx((9 / 6, 0.125 + 0.8 / 6))
-    read(2 * SLOT_S + 100)  # nothing is over since
+    read(2 * SLOT_S + 100)  # no slot has ended since
     read(3 * SLOT_S + 60)
     assert hours(JobGpuUse.objects.get(job=short)) == pytest.approx((1 / 6, 0.125))
     assert hours(JobGpuUse.objects.get(job=long)) == pytest.approx((2, 0.2))

@@ -1,4 +1,4 @@
-"""A cluster's own history as a trace: what is read of it, and what `simulate` makes of it."""
+"""A cluster's own history as a trace: what is read of it, and what `simulate` does with it."""
 
 import json
 import math
@@ -87,7 +87,7 @@ def test_of_a_job_that_started_twice_the_last_start_counts(cluster):
 
 
 def test_a_job_that_was_resized_asks_for_all_the_pods_that_it_had(cluster):
-    """Each for as long as it had it: those that left, and those that came later."""
+    """Each pod counts for as long as the job had it: pods that left, and pods that came later."""
     names = ("n000", "n001", "n002")
     job = rows.job(cluster, "web", pods=1, gang=False, submitted=0, bound=0, ended=90, nodes=names)
     job.placements.filter(ordinal=1).update(ended_at=rows.at(20))
@@ -95,7 +95,7 @@ def test_a_job_that_was_resized_asks_for_all_the_pods_that_it_had(cluster):
     found = arrivals(cluster)["web"]
     assert [s.count for s in found.job.pod_sets] == [3]
     assert found.pod_s == {(0, 0): 90, (0, 1): 20, (0, 2): 10}
-    # Slices are whole ones.
+    # Whole slices only.
     job.pod_sets.update(slice_size=2, count=2, required_level="leaf")
     assert [s.count for s in arrivals(cluster)["web"].job.pod_sets] == [4]
 
@@ -221,7 +221,7 @@ def test_jobs_are_read_as_they_are_needed(cluster, django_assert_num_queries, mo
     for i in range(10):
         rows.job(cluster, f"job-{i}", submitted=i // 4)
     reading = history.arrivals_of(window(cluster))
-    # Keys of what was there before, twice, and of the rest; jobs and pod sets; events.
+    # Keys of earlier rows, twice, and of the rest; jobs and pod sets; events.
     with django_assert_num_queries(2 + 1 + 2 + 2):
         first = next(reading)
     found = [first, *reading]
@@ -279,7 +279,7 @@ def seconds(instant):
 
 @pytest.fixture
 def recent(cluster):
-    """Two hours ago and later: two jobs that fill the cluster one after the other."""
+    """Two jobs, two hours ago and later, that fill the cluster one after the other."""
     start = seconds(timezone.now()) - 2 * HOUR
     nodes = tuple(f"n{i:03}" for i in range(4))
     rows.job(cluster, "x", pods=4, submitted=start, bound=start, ended=start + 600, nodes=nodes)

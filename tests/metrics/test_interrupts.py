@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what was started ends, and what there is is given, marked partial."""
+"""Ctrl-C and SIGTERM: child processes end, and partial results are printed and marked partial."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def children(pid):
 
 
 def working_children(process):
-    """Waits until its worker processes are at work; their ids."""
+    """Wait until its worker processes are at work; return their ids."""
     deadline = time.monotonic() + 150
     while True:
         assert process.poll() is None, process.stderr.read()
@@ -50,7 +50,7 @@ def cmdline(pid):
 
 
 def cpu(pid):
-    """CPU seconds; 1.5 of them are well behind the imports."""
+    """Return CPU seconds used; at 1.5 the imports are well past."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
@@ -59,7 +59,7 @@ def cpu(pid):
 
 
 def asks_before_it_ends(pid):
-    """Whether it has come so far that SIGTERM does not simply end it."""
+    """Whether the process has come far enough to handle SIGTERM."""
     (caught,) = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.M)
     return bool(int(caught, 16) & 1 << signal.SIGTERM - 1)
 

@@ -1,4 +1,4 @@
-"""What rows tell of an instant that is over: as samples, pages and REST told it then."""
+"""What rows say of a past instant matches what samples, pages and REST said then."""
 
 from datetime import timedelta
 
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.django_db
 
 
 def happened(job, *events):
-    """(second, kind, state it leads to, reason)."""
+    """Return (second, kind, resulting state, reason)."""
     for second, kind, state, reason in events:
         JobEvent.objects.create(job=job, at=at(second), kind=kind, to_state=state, reason=reason)
 
 
 @pytest.fixture
 def cluster():
-    """Two nodes. "ran" held one from 20 to 60 and was preempted, then waits. "waits" waits from 10
-    on, first for its turn, from 30 on for quota; "over" was cancelled at 40 while it waited."""
+    """Two nodes. "ran" held one from 20 to 60, was preempted and then waits. "waits" waits from 10
+    on, first for its turn, from 30 on for quota. "over" was cancelled at 40 while it waited."""
     where = rows.cluster(2)
     GpuType.objects.get_or_create(name="H100")
     ran = rows.job(where, "ran", submitted=0, bound=20, ended=60, nodes=("n000",))
@@ -124,7 +124,7 @@ def test_the_page_of_then_shows_then_and_leads_back(cluster, client):
     assert stranded["layout"]["meta"]["summary"].startswith("8 GPUs are free")
     tenant = Tenant.objects.create(name="guaranteed")
     Quota.objects.create(tenant=tenant, gpu_type=GpuType.objects.get(), guaranteed_milli=8000)
-    of_quotas = "Quota: used, lent, borrowed"  # of which no history is kept
+    of_quotas = "Quota: used, lent, borrowed"  # no history of these
     assert of_quotas not in page
     now = client.get("/ops/").content.decode()
     assert of_quotas in now

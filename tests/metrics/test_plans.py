@@ -1,4 +1,4 @@
-"""What people look at every few seconds costs the same however long the history is."""
+"""Pages that people refresh every few seconds cost the same however long the history is."""
 
 import re
 from uuid import uuid4
@@ -32,7 +32,7 @@ def test_waiting_jobs_are_found_among_all_that_are_over(cluster):
     over = Job.objects.get(name="over")
     copies = [Job(pk=uuid4(), **{f: getattr(over, f) for f in COPIED}) for _ in range(500)]
     Job.objects.bulk_create(copies)
-    if connection.vendor == "postgresql":  # of so few rows it would take any index
+    if connection.vendor == "postgresql":  # with this few rows it would take any index
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE scheduling_job")
     asked = queries(exposition, '"scheduling_job"."reason"')
@@ -60,7 +60,7 @@ def test_old_placements_are_not_read_for_how_well_new_ones_were_placed(cluster):
     scope = MetricScope(cluster, "H100", at(0), at(100))
     assert [row.jobs for row in selectors.jtted(scope)] == [2]
     found = query(lambda: selectors.jtted(scope), 'FROM "scheduling_placement"')
-    # PostgreSQL joins so small tables in whatever way its statistics of them suggest.
+    # On tables this small, PostgreSQL's choice of joins depends on statistics alone.
     assert connection.vendor != "sqlite" or "scheduling__ended_a" in plan(found), plan(found)
 
 
@@ -83,7 +83,7 @@ def test_samples_that_are_not_drawn_are_not_read(cluster, django_assert_num_quer
     )  # fmt: skip
     scope = MetricScope(cluster, "", at(0), at(990))
     found = selectors.samples(scope, most=30)
-    # Every fourth, so that there are no more than thirty, and the newest among them.
+    # Every fourth, to keep at most thirty, including the newest.
     assert [s.allocated_milli for s in found] == list(range(3, 100, 4))
     with django_assert_num_queries(2):
         selectors.samples(scope, most=30)

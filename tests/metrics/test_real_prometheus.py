@@ -1,4 +1,4 @@
-"""What Kant asks of a Prometheus, asked of a real one that scrapes an exporter of GPUs."""
+"""Kant's queries against a real Prometheus that scrapes a GPU exporter."""
 
 from datetime import timedelta
 
@@ -9,8 +9,8 @@ from metrics.gpu_use.prometheus import GpuActivity, PrometheusError, activities
 from tests.metrics.real_prometheus import Exporter, RealPrometheus, program
 from tests.waiting import until
 
-# As NVIDIA's exporter writes it. One GPU tells only that kernels ran, one is divided in two, and
-# one of the lines is of no GPU.
+# Text as NVIDIA's exporter writes it. One GPU only reports that kernels ran, one is divided in two,
+# and one line belongs to no GPU.
 GPUS = """
 # HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
 # TYPE DCGM_FI_DEV_GPU_UTIL gauge

@@ -1,5 +1,5 @@
-"""A random month, told five times: placements, simulator, recorder, GPU-hours and quota books say
-the same to the thousandth of a GPU, shares by memory counted as the fractions that they are."""
+"""A random month, told five times: placements, simulator, recorder, GPU-hours and quota books agree
+to a thousandth of a GPU, with shares by memory counted as exact fractions."""
 
 import random
 from collections import defaultdict
@@ -61,7 +61,7 @@ def machines():
 
 
 def arrivals(rng):
-    """Jobs of all sorts; every time is a whole number of eighths of a second."""
+    """Return jobs of all sorts; every time is a multiple of an eighth of a second."""
     found, now = [], 0.0
     while now < MONTH:
         now += rng.randrange(8 * 7200) / 8
@@ -104,7 +104,7 @@ def simulated(seed):
 
 
 def written(jobs, outcome, journal):
-    """The rows of a Kant to which just this happened."""
+    """Create the rows of a Kant in which exactly this happened."""
     cluster = Cluster.objects.create(name="c1")
     NodeRecord.objects.bulk_create(
         NodeRecord(
@@ -155,7 +155,7 @@ def written(jobs, outcome, journal):
 
 
 def exactly(place, job, model):
-    """GPU-milli of a pod."""
+    """Return the GPU-milli of a pod."""
     s = job.pod_sets[place.pod_set]
     if s.gpu_memory_mib:
         return max(Fraction(1000 * s.gpu_memory_mib, MODELS[model]), Fraction(1))
@@ -195,7 +195,7 @@ def test_all_that_is_told_of_a_month_adds_up(seed, monkeypatch):
         of_tenant = sum(v for key, v in held.items() if key[0] == tenant)
         assert milli_s * 1000 == near(of_tenant)
 
-    # The recorder, at whatever instants it looks.
+    # The recorder, looking at random instants.
     rng, now = random.Random(seed), 0.0
     while now < MONTH:
         services.record_sample(cluster, at(now))
@@ -210,7 +210,7 @@ def test_all_that_is_told_of_a_month_adds_up(seed, monkeypatch):
         expected = sum(b.milli_s for b in pools) / sum(b.offered_s for b in pools)
         assert sor == pytest.approx(expected, rel=1e-9)
 
-    # GPU-hours, of days that are written and of one that is not, by whatever they are asked for.
+    # GPU-hours, of written days and of one unwritten day, by any dimension.
     monkeypatch.setattr(accounting, "BUDGET_S", 1e9)
     accounting.account(at(MONTH - DAY))
     assert UsageDay.objects.exists()

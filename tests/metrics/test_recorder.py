@@ -44,7 +44,7 @@ def test_a_sample_costs_the_same_however_long_the_history_is():
     job(c, "a", bound=5, ended=25, nodes=("n000",))
     services.record_sample(c, at(0))
     last = query(lambda: services.record_sample(c, at(40)), "metrics_metricsample", "LIMIT 1")
-    # By one of two indexes, both of which have the newest at their end.
+    # Either of two indexes will do: both have the newest row at their end.
     assert re.search(r"\(cluster_id\b", plan(last)), plan(last)
     assert not re.search("sort|temp b-tree", plan(last), re.IGNORECASE), plan(last)
     held = query(lambda: services.record_sample(c, at(80)), "scheduling_placement", "SUM")
@@ -138,13 +138,13 @@ def test_thinning_goes_on_where_it_ended(settings):
     first_of_ten = {}
     for tick in sorted(ticks):
         first_of_ten.setdefault((tick - at(0)) // timedelta(minutes=10), tick)
-    # Neither hours nor days nor the ten minutes of a sample end where a run ends.
+    # No run ends exactly with an hour, a day or a sample's ten minutes.
     for hour in (0, 0.4, 0.5, 23.7, 24.1, 24.3, 30):
         services.thin_samples(at((48 + hour) * 3600))
     for model in ("", "H100"):
         kept = MetricSample.objects.filter(gpu_model=model).values_list("at", flat=True)
         assert sorted(kept) == sorted(first_of_ten.values())
-    # What has been looked through is not read again, and goes with its time.
+    # What was looked through is not read again, and is deleted when its time comes.
     again = MetricSample.objects.filter(gpu_model="").earliest("at")
     again.pk, again.at = None, again.at + timedelta(seconds=5)
     again.save()
@@ -200,7 +200,7 @@ def test_pods_of_another_start_and_those_that_never_came_count_once_each():
 
 
 SPANS = [
-    # Held from and to; waited in all, whether it has its place, and until its first start.
+    # Held from and to; total wait, whether it has its place, wait until its first start.
     ((), (100, False, 100)),
     (((10, 30), (50, 80), (90, None)), (10 + 20 + 10, True, 10)),
     (((10, 30), (50, 80)), (10 + 20 + 20, False, 10)),
@@ -218,7 +218,7 @@ def test_waits_are_without_the_time_in_which_places_were_held(held, expected, ga
     for attempt, (begin, end) in enumerate(held, start=1):
         over = PlacementState.RUNNING if end is None else PlacementState.RELEASED
         for ordinal in range(2 if gang else 1):
-            # The second pod of a gang is gone a little earlier: the gang is not.
+            # The second pod of a gang ends a little earlier; the gang does not.
             Placement.objects.create(
                 job=row, attempt=attempt, pod_set=0, ordinal=ordinal, gpu_model="H100",
                 node=f"n00{ordinal}", held_milli=8000, intended_at=at(begin), held_from=at(begin),
@@ -252,7 +252,7 @@ def test_pods_that_were_asked_for_later_have_not_waited_since_the_submission():
     job_row.placements.filter(ordinal=2).update(held_from=at(80))
     Job.objects.update(first_pods=2, first_gpu_milli=16_000)
     assert selectors.waits(scope(c, 0, 100))["16"].in_all.times.tolist() == [5]
-    job_row.pod_sets.update(count=1)  # who left had waited too
+    job_row.pod_sets.update(count=1)  # the removed pod had waited too
     curves = {size: of.in_all for size, of in selectors.waits(scope(c, 0, 100)).items()}
     assert (curves["16"].jobs, curves["16"].waiting) == (2, 0)
     grew = job(c, "grew", pods=4, submitted=0, bound=7, nodes=names)
@@ -295,7 +295,7 @@ def spans(rng, count):
 
 
 def record_with(c, pods, delay):
-    """Samples every 10 seconds, where each of a pod's instants is in its row `delay()` later."""
+    """Sample every 10 seconds, while each instant of a pod appears in its row `delay()` later."""
     row = job(c, f"of-{c.name}", pods=1)
     news = []
     for i, (name, node, milli, decided, held, gone) in enumerate(pods):
@@ -330,7 +330,7 @@ def test_what_becomes_known_late_counts_from_when_it_was(seed):
     at_once = record_with(cluster(4), pods, lambda: 0.0)
     assert [row[:4] for row in late] == [row[:4] for row in at_once]
     assert [row[4] for row in late] == pytest.approx([row[4] for row in at_once], abs=1)
-    # And both are what the pods held.
+    # Both match what the pods held.
     held = sum(milli * (gone - held) for *_, milli, _, held, gone in pods)
     assert late[-1][4] == pytest.approx(held, abs=1)
 
@@ -344,12 +344,12 @@ def test_a_sample_counts_what_is_placed_though_no_row_of_a_node_tells_it_yet():
 
 
 def test_the_figures_of_now_are_those_of_a_sample_at_that_instant():
-    """Whatever the rows of nodes tell meanwhile, and whatever ended or began a moment ago."""
+    """This holds whatever the node rows say meanwhile, and whatever just ended or began."""
     c = cluster(4)
     job(c, "a", bound=5, nodes=("n000",), gpus=4)
     job(c, "b", bound=6, ended=9, nodes=("n001",))
     job(c, "c", bound=8, nodes=("n002", "n003"), pods=2)
-    c.nodes.filter(name="n001").update(allocated_milli=8000, free_gpus=0)  # it is behind
+    c.nodes.filter(name="n001").update(allocated_milli=8000, free_gpus=0)  # the row lags behind
     for second in (7, 8.5, 10):
         services.record_sample(c, at(second))
         sample = MetricSample.objects.get(gpu_model="", at=at(second))

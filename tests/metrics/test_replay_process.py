@@ -1,4 +1,4 @@
-"""How replays are taken up, go on and end."""
+"""How replays are picked up, continue and end."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def test_one_whose_process_is_gone_is_given_up(cluster, operator):
 
 
 class Left(BaseException):
-    """In place of the end of the process."""
+    """Raised instead of ending the process."""
 
 
 @pytest.mark.parametrize(

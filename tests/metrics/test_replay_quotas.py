@@ -1,4 +1,4 @@
-"""Replays with other quotas, over a history in which quotas were changed."""
+"""Replays with other quotas, over a history in which quotas changed."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def gpus(number, tenant="vision", gpu_type="H100", **more):
 
 
 def document(number, **more):
-    """A quota as the audit trail keeps it."""
+    """Return a quota as the audit trail keeps it."""
     return {"guaranteed": float(number), **SHARED, "version": 1, **more}
 
 
@@ -47,7 +47,7 @@ def starts(run):
 
 # --- what is found --------------------------------------------------------------------------------
 def test_a_smaller_quota_holds_jobs_back_in_the_changed_run_alone(cluster, operator):
-    """Of 32 GPUs: 24 run first, and 8 more only when those are gone."""
+    """24 of 32 GPUs run first; 8 more start only when those are gone."""
     replay = asked(cluster, operator, quotas=[gpus(24, mode="isolated")])
     found = result(replay)
     assert (replay.quotas_before, replay.quotas) == (
@@ -61,7 +61,7 @@ def test_a_smaller_quota_holds_jobs_back_in_the_changed_run_alone(cluster, opera
 
 
 def test_quotas_are_what_they_were_at_each_time(cluster, operator):
-    """24 GPUs until second 400, when somebody saw that the small job waits."""
+    """24 GPUs until second 400, when somebody noticed that the small job waits."""
     changed(400, document(24, mode="isolated"), document(64))
     found = result(asked(cluster, operator))
     for run in ("baseline", "changed"):
@@ -99,7 +99,7 @@ def vars_of(replay):
 
 # --- as they were ---------------------------------------------------------------------------------
 def over_time(*changes):
-    """[(second, {tenant: guaranteed GPUs})] of the history from second 0 to 1000."""
+    """Return [(second, {tenant: guaranteed GPUs})] of the history from second 0 to 1000."""
     found = quotas.over_time(rows.at(0), rows.at(1000), changes)
     return [
         ((at - rows.T0).total_seconds(), {q.tenant: q.guaranteed // 1000 for q in all_of})

@@ -25,7 +25,7 @@ def cluster(blocked_head):
 
 
 def found(replay):
-    """The result, as it comes back from the database."""
+    """Return the result as it comes back from the database."""
     process.carry_out(services.take_next(), lambda _: None)
     replay.refresh_from_db()
     assert (replay.state, replay.message) == (ReplayState.DONE, "")
@@ -90,7 +90,7 @@ def test_more_nodes_take_the_head_at_once_and_fewer_never(cluster, operator):
     assert fewer["changed"]["gpus"] == 24
     assert fewer["changed"]["never_runnable"] == 1
     assert fewer["baseline"]["never_runnable"] == 0
-    # Like is compared with like: the job that cannot run counts in the waits of neither.
+    # Waits stay comparable: the job that cannot run counts in neither of them.
     assert everyone(fewer["baseline"])["jobs"] == everyone(fewer["changed"])["jobs"] == 2
     assert fewer["starts"]["lost"] == 1
 
@@ -139,7 +139,7 @@ def test_what_is_not_known_of_jobs_is_told(cluster, operator):
 
 
 def test_who_never_started_runs_as_long_as_declared(cluster, operator):
-    """It finds no place in reality, and with another node it does."""
+    """In reality the job finds no place; with another node it does."""
     rows.job(cluster, "fills", pods=4, submitted=910, bound=910, ended=1190, nodes=NODES)
     lost = rows.job(cluster, "gave-up", submitted=920)
     gave_up = {"state": JobState.CANCELLED, "ended_at": rows.at(1100)}
@@ -168,7 +168,7 @@ def test_who_waits_for_ever_waits_to_the_end_of_the_period(cluster, operator):
 
 
 def test_a_period_begins_with_what_was_held_before_it(cluster, operator):
-    """By whom, decides who comes first in it."""
+    """Who submitted a job decides its place in the order."""
     Job.objects.all().delete()
     gpu_type = Quota.objects.get().gpu_type
     others = [Tenant.objects.create(name=name) for name in ("law", "third")]

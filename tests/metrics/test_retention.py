@@ -1,4 +1,4 @@
-"""What is older than Kant keeps it goes; what somebody still needs stays, and no counter falls."""
+"""Kant deletes what is past its retention, keeps what is still needed, and lets no counter fall."""
 
 import importlib
 import json
@@ -40,7 +40,7 @@ def cluster(db):
 
 
 def job(cluster, name, *, ended=None, state=None, array=None, **fields):
-    """A job with events, over since `ended` (seconds) or waiting."""
+    """A job with events, ended at `ended` (seconds) or waiting."""
     bound = None if ended is None else ended - 10
     made = rows.job(
         cluster, name, submitted=(ended or 0) - 30, bound=bound, ended=ended, nodes=("n000",)
@@ -341,7 +341,7 @@ def test_of_every_table_is_known_what_bounds_it():
 # --- who asks about earlier times is told ---------------------------------------------------------
 @pytest.fixture
 def pruned_yesterday(cluster, settings, now):
-    """Kant keeps one day; a job from before is gone, one from since is there."""
+    """Kant keeps one day; an older job is gone, a newer one is there."""
     settings.KANT_KEEP_DAYS = 1
     seconds = (now - rows.T0).total_seconds()
     gone = job(cluster, "gone", ended=seconds - 2 * DAY)

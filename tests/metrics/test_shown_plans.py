@@ -1,4 +1,4 @@
-"""How the page of plans for whole nodes tells an order."""
+"""How the page of plans for whole nodes describes an order."""
 
 from datetime import UTC, datetime
 

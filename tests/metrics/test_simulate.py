@@ -58,7 +58,7 @@ def test_a_generated_day_is_the_same_twice():
 
     first = once()
     assert first == once()
-    # Six hours of a night are few jobs; a month is held against the published shares.
+    # Six hours of a night contain few jobs, so a month is compared with the published shares.
     assert first["workload"]["small_jobs"] > 0.7
 
 
@@ -101,7 +101,7 @@ def test_a_policy_file_says_all_that_a_policy_may(tmp_path):
     policy.write_text('{"preemption": ["priority"], "min_runtime_s": 5}')
     found = simulate("--trace", str(jobs), "--fleet", "1x8", "--policy", str(policy))
     assert found["preempted_jobs"] == 1
-    # The victim waits again while the other runs, not while it runs itself.
+    # The victim waits again while the other job runs, but not while it runs itself.
     assert found["waits"]["8"]["mean_s"] == 100 / 2
     assert found["waits"]["8"]["first_start"]["mean_s"] == 0
 
@@ -221,7 +221,7 @@ def test_a_pod_of_openb_that_names_no_model_takes_any(tmp_path):
 
 def test_nodes_fail_while_jobs_of_a_trace_wait_and_a_run_that_cannot_be_done_ends(trace):
     day = 86400
-    # Twice as much as the fleet can do while it arrives.
+    # Twice as much work arrives as the fleet can do in that time.
     trace.write_text(HEADER + "".join(f"j{i},{i * day},{2 * day},8,8,x\n" for i in range(30)))
     options = ("--trace", str(trace), "--fleet", "8x8", "--faults", "stress")
     found = simulate(*options, "--checkpoint", "3600", "--out", str(trace.parent / "out"))
@@ -231,7 +231,7 @@ def test_nodes_fail_while_jobs_of_a_trace_wait_and_a_run_that_cannot_be_done_end
         late = [row for row in csv.DictReader(file) if float(row["started_s"]) > 32 * day]
     assert sum(int(row["requeues"]) for row in late) > 0
 
-    # Eight nodes do not stay up for ten years, and nothing of it is ever saved.
+    # Eight nodes do not stay up for ten years, and nothing is ever saved.
     trace.write_text(HEADER + f"long,0,{3650 * day},8,8,x\n")
     found = simulate(*options)
     assert (found["states"]["SUCCEEDED"], found["requeues"] > 0) == (0, True)

@@ -1,4 +1,4 @@
-"""What `simulate --out` writes: every figure can be computed anew from it, by other code."""
+"""What `simulate --out` writes: other code can recompute every figure from it."""
 
 import csv
 import importlib.util
@@ -104,7 +104,7 @@ def test_every_figure_follows_from_the_tables(results):
 
 
 def _pools(said, since, until, placements, nodes, losses):
-    """GAR, SOR, GFR, GPU-hours and what was lost, by walking through all instants."""
+    """Return GAR, SOR, GFR, GPU-hours and losses by walking through all instants."""
     model_of = {row["node"]: row["gpu_model"] for row in nodes}
     changes = [(p["begin_s"], p["node"], p["gpu_milli"]) for p in placements]
     changes += [(p["end_s"], p["node"], -p["gpu_milli"]) for p in placements]
@@ -153,7 +153,8 @@ def _waits(said, until, jobs, held):
 
 
 def _of_job(job, held, until):
-    """(waited, has its place, until the first start, started) of the gang, or of each pod."""
+    """Return (waited, has its place, until the first start, started) of the gang, or of each
+    pod."""
     over = min(job["ended_s"], until)
     mine = held[job["id"]]
     units = [mine]

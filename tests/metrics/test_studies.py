@@ -307,12 +307,12 @@ def test_moves_for_a_price_leave_fewer_nodes_partly_used_and_lose_no_more_than_t
     assert most["moves_a_day"] > 0.0
     assert most["gfr_mean"] < 0.8 * base["gfr_mean"]
     for name, terms in defrag.POLICIES.items():
-        # What it takes to leave and to start again is not priced.
+        # Leaving and restarting have no price here.
         assert found[name]["lost_share"] <= 1.3 * terms.get("defrag_loss", 0.0)
 
 
 def after_a_fault(case):
-    """A gang of 32 nodes loses one of 34, of which two smaller jobs want the rest."""
+    """A gang of 32 nodes loses one of 34; two smaller jobs want the rest."""
     plan = faults.tasks({"hours": 10.0, "warm_up_h": 0.0, "quick": False})
     task = next(t for t in plan if t.name == case)
     if task.policy.spare_nodes:
@@ -343,7 +343,7 @@ def test_a_spare_node_takes_the_place_of_one_that_failed():
     assert {case: found["restarts_of_large"] for case, found in waits.items()} == dict.fromkeys(
         faults.CASES, 1
     )
-    # Without one it waits until a smaller job, begun after 1 s, is over.
+    # Without one it waits until a smaller job, which began after 1 s, has ended.
     assert waits["neither"]["restart_wait_s"] == 4 * HOUR + 1
     assert waits["fast requeue"]["restart_wait_s"] == 4 * HOUR + 1
     assert waits["both"]["restart_wait_s"] == waits["spares"]["restart_wait_s"] == 0

@@ -1,4 +1,4 @@
-"""Times that the database writes as text, which numpy reads."""
+"""Times that the database writes as text and numpy reads."""
 
 from datetime import UTC, datetime, timedelta
 

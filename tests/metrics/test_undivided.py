@@ -1,4 +1,4 @@
-"""The bound of paper-binpack: a fleet of one node is one machine, and there the engine decides."""
+"""The bound of paper-binpack: a fleet of one node is one machine, on which the engine decides."""
 
 import pytest
 

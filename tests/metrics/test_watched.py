@@ -1,5 +1,4 @@
-"""Alerts and dashboards name what Kant exports, with its labels, and are laid out as Grafana has
-it."""
+"""Alerts and dashboards name only metrics and labels that Kant exports, in Grafana's layout."""
 
 import json
 import re
@@ -17,7 +16,7 @@ PROMETHEUS_OWN = {"le", "alertname", "alertstate"}
 
 
 def exported():
-    """{name of a series: labels} of all families, whether or not there is anything to count."""
+    """Return {series name: labels} of all families, even those with nothing to count."""
     return {
         family.name + end: set(family._labelnames)
         for part in exporter._parts()
@@ -27,7 +26,7 @@ def exported():
 
 
 def queries():
-    """(where, PromQL, the labels that its legend names) of all alerts and panels."""
+    """Yield (where, PromQL, labels in its legend) of all alerts and panels."""
     for alert in ALERTS:
         yield alert.name, alert.expr, set()
     for board in BOARDS:
@@ -50,9 +49,10 @@ def test_every_metric_and_label_is_one_that_kant_exports(settings):
             label for group in re.findall(r"by \((.*?)\)", expr) for label in group.split(", ")
         } | set(re.findall(r"[{,]\s*(\w+)(?:=~|=|!=|!~)\"", expr))
         assert asked <= labels, where
-        # A legend of a label that the query has added away would be empty.
+        # A legend would be empty if it named a label that the query aggregates away.
         assert legend <= asked, where
-    # Nobody looks at what no board shows: all but sums and counts of histograms, and states.
+    # A family on no board is never seen: all must be shown, except histogram sums and counts, and
+    # states.
     unseen = {name for name in known.keys() - used if not name.endswith(("_sum", "_count"))}
     assert unseen == set()
 

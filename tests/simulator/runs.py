@@ -49,7 +49,7 @@ def simulation(arrivals, *, nodes=2, gpus=8, policy=None, quota=10**9, of=Simula
 
 
 def rows(outcome):
-    """{job id: (started, ended, state name)} of a finished run."""
+    """Return {job id: (started, ended, state name)} of a finished run."""
     from scheduling.simulator.observe import STATE_NAMES
 
     jobs = outcome.observer.jobs

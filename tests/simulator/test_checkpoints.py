@@ -1,4 +1,4 @@
-"""Gangs that save their work: the engine knows of it, and prices what they lose by it."""
+"""Gangs that save their work: the engine knows of the checkpoints and prices losses by them."""
 
 import random
 
@@ -14,7 +14,7 @@ PRIORITY = Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0)
 
 
 class Priced(Simulation):
-    """Adds up what the engine takes preemptions and moves to lose."""
+    """Adds up the losses that the engine expects of preemptions and moves."""
 
     cost_gpu_s = 0.0
 

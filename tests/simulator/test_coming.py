@@ -1,4 +1,4 @@
-"""Jobs that may come: bursts on every scale, which neither go on for ever nor average out."""
+"""Jobs that may come: bursts on every scale, which neither last for ever nor average out."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,13 +31,13 @@ def times_of(coming: Coming, now: float, until: float, seed: int) -> Iterator[fl
 
 
 def counts(coming: Coming, now: float, within_s: float, draws: int = 30) -> list[float]:
-    """How many come within so many seconds, in each of some draws; ascending."""
+    """Return how many jobs come within this many seconds in each draw, ascending."""
     found = (sum(1 for _ in times_of(coming, now, now + within_s, seed)) for seed in range(draws))
     return sorted(float(count) for count in found)
 
 
 def busy_and_quiet(days: int, seed: int) -> list[float]:
-    """Days of 200 jobs and of 20, each as likely; jobs of a day are evenly apart."""
+    """Return days of 200 or of 20 jobs, equally likely; the jobs of a day are evenly spaced."""
     dice = Generator(PCG64(seed))
     found: list[float] = []
     for day in range(days):
@@ -48,7 +48,7 @@ def busy_and_quiet(days: int, seed: int) -> list[float]:
 
 @pytest.mark.parametrize("lasts_s", [HOUR, DAY, 10 * DAY])
 def test_a_burst_goes_on_for_a_while_and_not_for_ever(lasts_s):
-    """One job came in the time in which fifty come now."""
+    """Before the burst one job came in the time in which fifty come now."""
     quiet = [lasts_s / 8 * number for number in range(1, 1001)]
     times = quiet + [quiet[-1] + lasts_s / 400 * number for number in range(1, 401)]
     coming, now = known(times), times[-1]
@@ -59,7 +59,7 @@ def test_a_burst_goes_on_for_a_while_and_not_for_ever(lasts_s):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_busy_and_quiet_days_do_not_average_out(seed):
-    """How many come in four days is as unsure as it was."""
+    """The count of the next four days is as uncertain as it was in the past."""
     times = busy_and_quiet(18, seed)
     days = np.floor(np.array(times) / DAY - 1e-9).astype(int)
     before = np.convolve(np.bincount(days, minlength=18), np.ones(4), "valid")

@@ -1,4 +1,5 @@
-"""What a change does: who starts, who stops, whose wait changes, what can never run any more."""
+"""The effects of a change: which jobs start or stop, whose wait changes, and which can never run
+any more."""
 
 from dataclasses import replace
 
@@ -24,7 +25,7 @@ RECLAIM = Policy(preemption=(PreemptionKind.RECLAIM,))
 
 
 def tenancy(borrow=0, **gpus):
-    """What each tenant is guaranteed, and may borrow."""
+    """Return what each tenant is guaranteed and may borrow."""
     limit = 1000 * borrow
     quotas = tuple(
         QuotaSpec(name, "H100", 1000 * count, borrow_limit=limit) for name, count in gpus.items()
@@ -66,7 +67,7 @@ def test_more_quota_starts_the_owner_and_takes_back_what_was_borrowed():
     lost = 8 * (NOW - 600.0)
     (stop,) = found.stops.values()
     assert found.stops == {"young": JobStop(NOW, 1, True, "mine", lost, stop.again)}
-    assert stop.again == NOW + 1000.0  # when b's job is over
+    assert stop.again == NOW + 1000.0  # when b's job ends
     assert found.held_before == {Holder("a", "H100", False): 16000}
     assert found.held_after == {Holder("a", "H100", False): 8000, Holder("b", "H100", False): 8000}
 
@@ -91,7 +92,7 @@ def test_less_quota_makes_jobs_impossible_and_more_makes_them_possible():
 
 
 def test_whoever_is_passed_starts_later_by_as_much_as_it_is_told():
-    """One node falls free at 5,000 s; the guarantee decides who has it first."""
+    """One node frees at 5,000 s; the guarantee decides who gets it first."""
     at = scene(
         runs("old", 0), waits("first", 400.0), waits("second", tenant="b"),
         nodes=1, policy=Policy(), a=8, b=0,
@@ -180,7 +181,7 @@ def test_a_service_that_is_given_more_pods_tells_when_they_have_places():
     at = scene(web, runs("old", 1), nodes=3, policy=Policy(), a=24, b=0)
     found = effects(at, sized(web, 3))
     assert found.resizes == {"web": ResizeEffect(more=2, at_once=1, all_at=5000.0)}
-    late = effects(at, sized(web, 4))  # the third takes the place of the pod that was there
+    late = effects(at, sized(web, 4))  # the third pod gets the place of the pod that was there
     assert late.resizes == {"web": ResizeEffect(more=3, at_once=1, all_at=50_000.0)}
     cut = effects(at, sized(web, 3), enough=lambda: True)
     assert cut.resizes == {"web": ResizeEffect(more=2, at_once=1)}
@@ -220,7 +221,7 @@ def test_a_service_that_can_never_have_more_pods_goes_on_with_those_that_it_has(
 
 @pytest.mark.parametrize("pods", [1, 2, 4])
 def test_pods_that_leave_already_are_not_told_twice(pods):
-    """Of three pods the last was told to leave; it is gone at once in both runs."""
+    """The last of three pods was already told to leave; in both runs it is gone at once."""
     web = replace(service("web", 0, 1, 2), leaving=((0, 2),))
     found = effects(scene(web, nodes=4, policy=Policy(), a=32, b=0), sized(web, pods))
     now, more = found.resizes["web"], max(0, pods - 3)
@@ -231,7 +232,7 @@ def test_pods_that_leave_already_are_not_told_twice(pods):
 @pytest.mark.parametrize("gang", [True, False])
 @pytest.mark.parametrize("pods", [1, 2, 3, 4, 5])
 def test_resizes_of_jobs_in_any_state_end(gang, pods):
-    """With pods that have ended, that are missing, that leave, and on nodes that are gone."""
+    """Jobs may have pods that have ended, are missing or are leaving, or whose nodes are gone."""
     whole = service("job", 0, 1, 9, pods=4, gang=gang, min_count=1 if gang else None)
     holds = (
         whole,
@@ -252,7 +253,7 @@ def test_resizes_of_jobs_in_any_state_end(gang, pods):
 @pytest.mark.parametrize("least", [None, 2])
 @pytest.mark.parametrize("gang", [True, False])
 def test_jobs_on_nodes_that_are_gone_are_placed_again(gang, least, slice_size):
-    """Of four pods one is lost, of a gang also the other one of its slice, or all."""
+    """One of four pods is lost. A gang also loses the other pod of its slice, or all pods."""
     lost = service("lost", 0, 9, 1, 2, gang=gang, min_count=least if gang else None)
     if gang and slice_size:
         (pods,) = lost.job.pod_sets
@@ -260,7 +261,7 @@ def test_jobs_on_nodes_that_are_gone_are_placed_again(gang, least, slice_size):
         lost = replace(lost, job=replace(lost.job, pod_sets=(sliced,)))
     free = scene(lost, waits("next"), nodes=5, policy=Policy(), a=40, b=0)
     found = effects(free)
-    assert found.shifts["next"].before == NOW  # one node is for the pod, another for who waits
+    assert found.shifts["next"].before == NOW  # one node for the pod, another for the waiting job
     full = scene(lost, waits("next"), nodes=4, policy=Policy(), a=32, b=0)
     found = effects(full)
     goes_on_with_less = gang and least is not None
@@ -279,7 +280,7 @@ def test_a_preemptor_starts_when_the_notice_of_its_victims_is_over():
     change = tenancy(borrow=8, a=8, b=8)
     found = effects(warned(at, young=300.0), change)
     assert (found.starts, found.shifts["mine"].after) == ((), NOW + 300.0)
-    assert found.stops["young"].again == NOW + 1300.0  # when b's job is over
+    assert found.stops["young"].again == NOW + 1300.0  # when b's job ends
     plain = effects(at, change)
     assert (found.held_before, found.held_after) == (plain.held_before, plain.held_after)
 

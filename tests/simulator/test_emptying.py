@@ -1,4 +1,5 @@
-"""Plans that empty partly used nodes: what moves where, what it costs, and who starts by it."""
+"""Plans that empty partly used nodes: what moves where, what it costs, and who starts because of
+it."""
 
 from dataclasses import replace
 
@@ -62,7 +63,7 @@ def test_who_may_not_be_sent_away_keeps_its_node_and_what_fits_nowhere_is_not_mo
     fixed = runs("fixed", 0, 4, preemptible=False)
     at = scene(fixed, runs("big", 1, 6), runs("small", 2, 2), nodes=3)
     found = plan(at, nodes=1)
-    assert found.nodes == (machines(3)[2].name,)  # the small one moves beside one of the others
+    assert found.nodes == (machines(3)[2].name,)  # the small job moves beside one of the others
     none = plan(scene(fixed, runs("big", 1, 6), nodes=2), nodes=1)
     assert (none.reached, none.nodes, none.moves) == (False, (), ())
 
@@ -74,7 +75,7 @@ def test_where_one_leaf_has_to_hold_the_gang_the_nodes_of_one_leaf_are_emptied()
 
     asked = job("gang", 500.0, pods=2, gpus=8, declared_s=1000.0, tenant="b")
     gang = JobSubmitted(replace(asked, required_level="leaf"))
-    # On the left it is cheap, but the nodes there that are free are too few.
+    # The left side is cheap but has too few free nodes.
     at = scene(
         runs("l0", 0, 8), runs("l1", 1, 8), runs("l2", 2, 2, since=NOW - 10),
         runs("r0", 3, 8), runs("r1", 4, 2, since=NOW - 500), runs("r2", 5, 2, since=NOW - 900),

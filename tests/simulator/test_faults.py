@@ -1,4 +1,4 @@
-"""Faults as published, for as long as a run goes on."""
+"""Faults at the published rates, for as long as a run lasts."""
 
 from collections import Counter
 from itertools import islice, takewhile
@@ -41,7 +41,7 @@ def test_there_are_no_faults_at_a_rate_of_nothing():
 
 
 def test_nodes_go_on_failing_while_jobs_wait():
-    # Ten days of work arrive at once; nine of them are done long after the last arrival.
+    # Ten days of work arrive at once; most of it finishes long after the last arrival.
     jobs = [arrival(f"j{i}", 0, DAY, pods=4) for i in range(10)]
     faults = faults_of(machines(4), per_1000_node_days=100.0, seed=3)
     out = simulation(jobs, nodes=4, faults=faults, settings=Settings(checkpoint_s=600.0)).run()
@@ -51,7 +51,7 @@ def test_nodes_go_on_failing_while_jobs_wait():
 
 
 def test_a_run_rests_although_nodes_would_go_on_failing():
-    # Kept free, the only node is nobody's who may not use spares.
+    # The only node is kept as a spare, so no job without access to spares can use it.
     jobs = [arrival("x", 0, 100)]
     faults = (HardwareFault(at=1000.0 * i, node="n000", repair_s=10) for i in range(1, 10**9))
     policy = Policy(spare_nodes={"H100": 1})
@@ -71,11 +71,11 @@ def test_of_a_service_only_the_pods_on_the_node_that_failed_are_placed_again():
     sim = simulation([service], nodes=3, faults=faults)
     out = sim.run()
     jobs = out.observer.jobs
-    assert rows(out) == {"s": (500.0, 1500.0, "SUCCEEDED")}  # the third pod began anew at 500
+    assert rows(out) == {"s": (500.0, 1500.0, "SUCCEEDED")}  # the third pod restarted at 500
     assert jobs.requeues[0] == 1
     assert jobs.lost_milli_s[0] == 400.0 * 8000
     pool = out.pools["H100"]
-    # Two pods of 1,000 s, and one of 400 and of 1,000 s.
+    # Two pods ran 1,000 s; the third ran 400 s and then, anew, 1,000 s.
     assert pool.milli_s == (2 * 1000 + 400 + 1000) * 8000
 
 
@@ -93,7 +93,7 @@ def test_a_node_fault_throws_work_away_since_the_last_checkpoint():
         faults=[HardwareFault(at=70, node="n001", repair_s=10)],
         settings=Settings(checkpoint_s=30.0, restart_s=5.0),
     ).run()
-    # 60 s are saved at the fault; from 80 the restart takes 5 s, then the last 40 s are worked.
+    # 60 s are saved at the fault; at 80 the restart takes 5 s, then the last 40 s run.
     assert rows(out)["x"] == (80, 125, "SUCCEEDED")
     jobs = out.observer.jobs
     assert jobs.requeues[0] == 1
@@ -131,6 +131,6 @@ def test_an_elastic_gang_goes_on_without_what_failed_and_gets_it_back():
     at = jobs.ids.index("g")
     assert rows(out)["g"] == (0.0, 1000.0, "SUCCEEDED")
     assert jobs.requeues[at] == 1
-    # Two nodes until the first job ends, three after it, but for the repair.
+    # Two nodes until the first job ends, then three, apart from the repair.
     held = 8 * (2 * 1000 + 900 - 100)
     assert out.pools["H100"].milli_s == pytest.approx((held + 8 * 100) * 1000)

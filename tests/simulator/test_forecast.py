@@ -1,4 +1,4 @@
-"""Start bands: likely run times, runs ahead from what a scheduler is told, bands that hold."""
+"""Start bands: likely run times, runs ahead from what a scheduler knows, bands that hold."""
 
 import itertools
 from dataclasses import replace
@@ -66,7 +66,7 @@ def bands(of, run_times=None, coming=None, **how):
 
 
 def learned(*took, declared=None, **traits):
-    """Run times that know runs of so many seconds."""
+    """Return run times that know runs of this many seconds."""
     known = RunTimes()
     of = Traits(**{"tenant": "a", "user": "", "name": "", "gpu_milli": 8000, **traits},
                 declared_s=declared)  # fmt: skip
@@ -120,7 +120,7 @@ def test_what_runs_goes_on_for_longer_than_it_has_run():
 
 
 def test_long_runs_that_have_not_ended_yet_count_as_long():
-    """Of runs of one to a hundred hours that began at once 49 have ended after 49 hours."""
+    """Of a hundred runs of 1 to 100 hours that began together, 49 have ended after 49 hours."""
     known, of = learned(*[3600.0 * hours for hours in range(1, 50)])
     blind = np.quantile(draws(known.of(of)), 0.75)
     known.going([(of, 3600.0 * 49.5)] * 51)
@@ -135,7 +135,7 @@ def test_long_runs_that_have_not_ended_yet_count_as_long():
 def test_the_product_limit_is_that_of_the_textbook():
     values, chances = survival([1.0, 3.0, 5.0], [2.0, 4.0, 6.0], by_share=False)
     assert values.tolist() == [1.0, 3.0, 5.0, 12.0]
-    # 1/6; then a quarter of what is left, then half of that, then the rest.
+    # First 1/6; then a quarter of the rest, then half of what remains, then all.
     assert chances == pytest.approx([1 / 6, 5 / 24, 5 / 16, 5 / 16])
     assert survival([0.5], [0.7, 2.0], by_share=True)[0].tolist() == [0.5, 1.0, 4.0]
 
@@ -194,7 +194,7 @@ POLICIES = {
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_with_certain_run_times_it_tells_the_starts_that_come_to_pass(name):
-    """What the simulator does from the start of a run is told in the middle of it."""
+    """Halfway through a run, the forecast tells the starts that the simulator then produces."""
     policy = POLICIES[name]
     jobs = [
         arrival("first", 0.0, 1500.0, declared_s=1500.0),
@@ -210,7 +210,7 @@ def test_with_certain_run_times_it_tells_the_starts_that_come_to_pass(name):
         begun, ended, _ = outcome[one.job.id]
         last[one.job.id] = begun
         if begun <= NOW < ended:
-            # Which node it has does not matter: all that run by then are whole.
+            # The node does not matter, because all jobs that run by then use whole nodes.
             places = tuple(on(len(facts) + k, k, one.job.pod_sets[0].gpus) for k in
                            range(one.job.pods))  # fmt: skip
             facts.append(JobRestored(one.job, places, begun))
@@ -266,7 +266,7 @@ def test_what_cannot_start_has_no_band_but_a_reason():
 
 
 def test_who_starts_in_some_runs_alone_has_a_band_that_ends_with_what_was_looked_at():
-    """One job at a time: who comes last of twelve that run for a week or much longer."""
+    """One job at a time: the last of twelve jobs, each of which runs a week or much longer."""
     known, _ = learned(*[7 * 86400.0] * 30, *[20 * 86400.0] * 30)
     line = [JobSubmitted(job(f"w{n:02}", float(n))) for n in range(6)]
     at = scene(JobRestored(job("runs"), (on(0),), NOW - 5.0), *line)
@@ -298,7 +298,7 @@ def test_it_stops_when_there_was_enough_and_says_so_where_that_was_too_little():
 
 
 def test_where_time_is_short_near_starts_are_told_and_of_the_others_why_not():
-    """Ten jobs one after the other on the only node; each look at the clock costs one."""
+    """Ten jobs follow one another on the only node; each look at the clock takes one second."""
     declared = {"declared_s": 3600}
     running = JobRestored(job("runs", **declared), (on(0),), NOW - 60.0)
     line = [JobSubmitted(job(f"w{n}", float(n), **declared)) for n in range(10)]
@@ -318,7 +318,7 @@ def test_where_time_is_short_near_starts_are_told_and_of_the_others_why_not():
 
 
 def test_jobs_of_higher_priority_that_keep_coming_put_a_job_off():
-    """Five minutes apart each takes the only node for half an hour."""
+    """Jobs five minutes apart, each of which takes the only node for half an hour."""
     coming = Coming()
     for number in range(40):
         coming.came(job(f"urgent-{number}", NOW - 300.0 * (40 - number), priority=9))
@@ -335,7 +335,7 @@ def test_ended_dependencies_are_told_as_a_scheduler_is_told():
 
 
 def test_behind_many_jobs_a_band_is_wider_the_less_is_known_of_their_run_times():
-    """What is not known of the like of all of them does not average out over them."""
+    """The jobs share what is unknown about their kind, so it does not average out over them."""
     logs = np.random.Generator(np.random.PCG64(5)).permutation(np.tile([6.0, 7.0, 8.0], 100))
     waiting = [JobSubmitted(job(f"w{n:02}", 900.0 + n)) for n in range(30)]
     at = scene(JobRestored(job("runs"), (on(0),), NOW - 5.0), *waiting)
@@ -356,7 +356,7 @@ def test_runs_that_came_in_bursts_tell_less_of_others_than_as_many_that_did_not(
     assert apart.doubt(of).off < 0.1
     assert 0.2 < alike.doubt(of).off < 0.5
     assert learned(*[60.0] * 4)[0].doubt(of).off > 0.3
-    assert RunTimes().doubt(of).off == 0.0  # nothing is known that could be wrong
+    assert RunTimes().doubt(of).off == 0.0  # nothing known could be wrong
 
 
 @pytest.mark.parametrize(
@@ -396,15 +396,15 @@ def test_bands_that_were_wrong_are_fitted_until_four_of_five_starts_lie_in_them(
     ],
 )
 def test_bands_hold_though_misses_drift_or_come_in_bursts(bias):
-    """Of ten streams together; `bias`: of the logarithm of all waits of an instant, by how much of
-    the time is over and a draw."""
+    """The bands of ten streams together hold. `bias` shifts the logarithm of all waits of an
+    instant, given the elapsed part of the time and a random draw."""
     held = [it for seed in range(10) for it in held_of_a_stream(bias, seed)]
     assert 0.75 <= np.mean(held) <= 0.85
 
 
 def held_of_a_stream(bias, seed):
-    """Whether each start was in the band that was told: of sixty instants with 20 bands each, of
-    waits of a minute to an hour."""
+    """Return whether each start was in the band that was told: sixty instants with 20 bands each,
+    for waits of a minute to an hour."""
     dice = np.random.Generator(np.random.PCG64(seed))
     calibration, waiting, held = Calibration(), [], []
     for number in range(60):
@@ -423,8 +423,8 @@ def held_of_a_stream(bias, seed):
 
 
 def test_who_outlives_a_band_that_was_told_counts_as_missed_before_it_starts():
-    """Of two calibrations that know the same runs and starts, one has told bands that all who still
-    wait have outlived."""
+    """Two calibrations know the same runs and starts; one has told bands that all jobs still
+    waiting have outlived."""
     runs, ends = Band(50.0, 100.0, 200.0, Basis.RUNS, ""), {}
     for told_p90 in (300.0, 900.0):
         calibration = Calibration()
@@ -464,7 +464,8 @@ def test_outcomes_of_one_instant_hardly_change_a_band():
 
 
 def test_who_still_waits_counts_as_late():
-    """Of those who were told at each of many instants half still wait, past the end of the band."""
+    """At each of many instants bands are told; half of those jobs still wait past the end of the
+    band."""
     blind, seeing = Calibration(), Calibration()
     band = Band(50.0, 100.0, 200.0, Basis.RUNS, "")
     for number in range(100):
@@ -485,7 +486,7 @@ def test_who_still_waits_counts_as_late():
 
 def test_misses_are_ranked_by_the_product_limit():
     known = [Miss(float(off), off in (3, 4), 0.0, None) for off in (1, 2, 3, 4, 5)]
-    # 1/5 and 2/5 are known to be below 1 and 2; of the rest only 5 is known.
+    # The quantiles 1/5 and 2/5 are known to be 1 and 2; of the rest only 5 is known.
     assert quantiles(known, (0.1, 0.3, 0.5, 0.9)) == [1.0, 2.0, 5.0, 5.0]
     assert quantiles([Miss(1.0, False, 0.0, None), Miss(2.0, True, 0.0, None)], (0.9,)) == [2.0]
 

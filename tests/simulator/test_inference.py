@@ -1,4 +1,4 @@
-"""Generated inference clusters against their published shapes."""
+"""Generated inference clusters match their published shapes."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def test_demand_is_near_the_stated_share_and_never_exceeds_it(name):
     cluster = CLUSTERS[name]
     made = generate(cluster, gpu_model="H100", seed=3, hours=HOURS)
     found = figures(cluster, made, HOURS)
-    # Whole replicas on few nodes cannot come closer.
+    # With whole replicas on few nodes, no closer match is possible.
     assert inference.DEMAND - 8 / (8 * cluster.nodes) <= found["demand_mean"]
     assert found["demand_most"] <= inference.DEMAND + 1e-9
     assert found["largest_service"] <= inference.LARGEST_SHARE

@@ -1,4 +1,5 @@
-"""What the engine is told of run times: from ended runs, little and as often as it matters."""
+"""What the engine learns of run times: it comes from ended runs, is brief, and arrives only when it
+matters."""
 
 from itertools import pairwise
 
@@ -52,7 +53,7 @@ def test_it_is_told_once_again_for_a_job_told_anew_and_when_much_more_has_ended(
     learned = LearnedTimes(known(*[10.0] * WARM), learns=False)
     assert told(learned, [submitted("one")]).keys() == {"one"}
     assert told(learned, []) == {}
-    assert told(learned, [submitted("one")]).keys() == {"one"}  # the engine may know it anew
+    assert told(learned, [submitted("one")]).keys() == {"one"}  # the engine may have forgotten it
     for _ in range(WARM):
         learned.run_times.ended(traits_of(arrival("old", 0.0, 1.0).job), 9e4, 0.0)
     assert told(learned, [])["one"].most_s > 10.0
@@ -74,8 +75,8 @@ def test_it_learns_from_the_ends_that_the_engine_is_told_and_takes_up_who_is_the
 
 
 def test_a_run_backfills_by_what_it_has_learned():
-    """Jobs of 8 GPUs run for 100 s; when enough of them have ended, the head of 24 is passed by a
-    short one and not by another of its like."""
+    """Jobs of 8 GPUs run for 100 s. Once enough of them have ended, a short job passes the head of
+    24 GPUs, but a job of their kind does not."""
     before = [arrival(f"a{n:02}", 0.0, 100.0, gpus=8) for n in range(2 * WARM)]
     before += [arrival(f"b{n:02}", 0.0, 10.0, gpus=1) for n in range(2 * WARM)]
     late = 100.0 * WARM + 200
@@ -90,7 +91,7 @@ def test_a_run_backfills_by_what_it_has_learned():
         policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=1e6, learned_run_times=learns)
         run = simulation([*before, *after], policy=policy, nodes=3)
         found[learns] = rows(run.run())
-    assert found[False]["long"][0] == late + 3  # whatever fits goes first
+    assert found[False]["long"][0] == late + 3  # without learning, any job that fits passes
     assert found[True]["short"][0] == late + 2
     assert found[True]["head"][0] == late + 100
     assert found[True]["long"][0] > found[True]["head"][0]

@@ -75,7 +75,7 @@ def test_a_victim_works_no_more_while_it_leaves_and_nobody_enters_before_it_is_g
     found = rows(out)
     assert found["high"] == (gone, gone + 10, "SUCCEEDED")
     assert found["next"] == (gone, gone + 30, "SUCCEEDED")
-    # 30 of the 40 s that it had worked were saved; while it left it did nothing.
+    # 30 of its 40 s of work were saved; while leaving it did no work.
     assert found["low"] == (gone + 30, gone + 30 + 70, "SUCCEEDED")
     jobs = out.observer.jobs
     assert jobs.lost_milli_s[0] == 8000 * (gone - 30)
@@ -106,7 +106,7 @@ def test_a_pod_of_a_service_ends_by_being_preempted_or_by_itself_but_not_twice()
         policy=Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0),
         settings=Settings(evict_s=5.0),
     ).run()
-    # One pod leaves from 40 to 45, the other ends at 43; the first begins anew at 45.
+    # One pod leaves from 40 to 45, the other ends at 43; the first restarts at 45.
     assert rows(out) == {"service": (45, 88, "SUCCEEDED"), "high": (45, 55, "SUCCEEDED")}
     assert out.pools["H100"].milli_s == 4000 * (45 + 43 + 10 + 43)
 
@@ -117,7 +117,7 @@ def test_a_pods_own_end_keeps_what_was_saved():
         faults=[HardwareFault(at=70, node="n001", repair_s=10)],
         settings=Settings(checkpoint_s=30.0),
     ).run()
-    # The first pod had ended before the fault; placed again it has nothing left to do.
+    # The first pod had ended before the fault; placed again, it has nothing left to do.
     assert rows(out)["gang"] == (80, 120, "SUCCEEDED")
 
 
@@ -129,7 +129,7 @@ def test_a_job_is_heard_of_later_than_it_was_submitted():
             arrival("held", 2, 5, not_before=50),
         ]
     ).run()
-    # The scheduler hears of jobs one after the other.
+    # The scheduler hears of jobs in sequence.
     assert rows(out) == {
         "late": (4, 9, "SUCCEEDED"),
         "after": (4, 9, "SUCCEEDED"),
@@ -181,7 +181,7 @@ def test_a_quota_change_on_the_timeline_lets_a_job_in():
             )
         ],
     )
-    # The first book lets tenant a borrow nothing from b's 4 GPUs beyond 8 in all.
+    # The first quota book lets tenant a borrow none of b's 4 GPUs beyond 8 in all.
     out = out.run()
     assert rows(out)["x"][2] == "SUCCEEDED"
 
@@ -304,7 +304,7 @@ def test_a_restart_that_is_interrupted_is_lost_only_as_far_as_it_came():
         faults=[HardwareFault(at=at, node="n001", repair_s=10) for at in (70, 84)],
         settings=Settings(checkpoint_s=30.0, restart_s=5.0),
     ).run()
-    # From 80 it restarts, from 84 in vain; from 94 the restart takes 5 s and the work 40.
+    # From 80 it restarts, from 84 in vain; from 94 the restart takes 5 s and the work 40 s.
     assert rows(out)["x"] == (94, 139, "SUCCEEDED")
     assert out.observer.jobs.lost_milli_s[0] == 16_000 * (10 + 4 + 5)
 
@@ -346,7 +346,7 @@ def test_what_is_held_is_work_or_lost(restart_s):
     jobs_seen, pool = out.observer.jobs, out.pools["H100"]
     assert list(jobs_seen.preemptions) == [0, 1, 0, 0]
     assert jobs_seen.requeues[3] == 1
-    # The third pod of the service had its place since 20, for 5 s, when it had to go.
+    # The third pod of the service had held its place from 20, for 5 s, when it had to leave.
     assert jobs_seen.lost_milli_s[1] == 4000 * (5 + restart_s)
     work = 8000 * 20 + 3 * 4000 * 30 + 8000 * 10 + 16_000 * 40
     assert pool.milli_s == pytest.approx(work + pool.lost_milli_s)

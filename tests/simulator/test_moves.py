@@ -1,4 +1,4 @@
-"""Replicas that move to another node while their service goes on."""
+"""Replicas that move to another node while their service continues."""
 
 from scheduling.engine.types import (
     JobKind,
@@ -9,7 +9,7 @@ from tests.simulator.runs import arrival, rows, simulation
 
 
 def _moving(**settings):
-    """A replica alone on n001 fills what `end` leaves on n000 at 100 s."""
+    """A replica alone on n001 fits into the gap that `end` leaves on n000 at 100 s."""
     jobs = [
         arrival("hold", 0, 1000, gpus=7),
         arrival("end", 0, 100, gpus=1),
@@ -37,7 +37,7 @@ def test_a_replica_whose_time_is_over_while_it_moves_ends_in_its_new_place():
 
 
 def _price(loss=1.0, **settings):
-    """A job alone on n002 fills what `end` leaves on n001 at 100 s; it is 99 s old."""
+    """A job alone on n002 fits into the gap that `end` leaves on n001 at 100 s; it is 99 s old."""
     jobs = [
         arrival("full", 0, 1000, gpus=8),
         arrival("hold", 0, 1000, gpus=7),
@@ -52,7 +52,7 @@ def test_a_job_that_moves_starts_anew_and_loses_what_it_had_not_saved():
     outcome = _price(evict_s=5, restart_s=30)
     jobs = outcome.observer.jobs
     assert (list(jobs.moves), sum(jobs.preemptions)) == ([0, 0, 0, 1], 0)
-    # It looks once a minute: at 120 s it is 119 s old, and starts again 5 s later.
+    # Moves are considered once a minute: at 120 s the job is 119 s old; it restarts 5 s later.
     assert sum(jobs.lost_milli_s) == 1000 * (119 + 5 + 30)
     assert rows(outcome)["other"] == (125, 125 + 30 + 300, "SUCCEEDED")
 
@@ -64,8 +64,8 @@ def test_a_job_that_moves_goes_on_from_its_last_checkpoint():
 
 
 def test_a_job_that_has_saved_its_work_moves_for_what_it_has_not_saved():
-    """Two nodes fewer are partly used: half of what is lost has to be within a sixteenth of what
-    is left, which is 202 at 120 s."""
+    """Two fewer nodes are partly used: half of the loss must be within a sixteenth of the remaining
+    work, which is 202 at 120 s."""
     assert list(_price(0.1).observer.jobs.moves) == [0, 0, 0, 0]
     outcome = _price(0.1, checkpoint_s=100)
     assert list(outcome.observer.jobs.moves) == [0, 0, 0, 1]

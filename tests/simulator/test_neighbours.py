@@ -1,4 +1,4 @@
-"""What a job is known by of those that were submitted close to it."""
+"""What the jobs submitted close to a job tell about its run time."""
 
 import math
 
@@ -69,7 +69,8 @@ def test_nothing_is_known_of_who_has_no_neighbours_or_where_none_are_alike():
 
 
 def bursts(last_s=None):
-    """Ended runs in bursts a day apart, short and long in turn; the last burst ran for `last_s`."""
+    """Return ended runs in bursts a day apart, short and long in turn; the last burst ran for
+    `last_s`."""
     known = RunTimes()
     for burst in range(9):
         for number in range(BURST):

@@ -1,4 +1,4 @@
-"""The openb lists are read strictly: a wrong row is named by line and column."""
+"""The openb lists are read strictly: an error names the line and column of the wrong row."""
 
 import lzma
 

@@ -19,7 +19,7 @@ def cluster(name, nodes=1, policy=None, **more):
 
 
 def run_on(clusters, arrivals, *, quota=10**9, settings=None, **more):
-    """The outcome, and where each job was sent: {job: [(instant, cluster), …]}."""
+    """Return the outcome, and where each job was sent: {job: [(instant, cluster), …]}."""
     journal = RunJournal()
     tenants = (TenantSpec("a"), TenantSpec("b"))
     quotas = tuple(QuotaSpec(t.id, "H100", quota, borrow_limit=0) for t in tenants)
@@ -71,7 +71,7 @@ def test_a_job_that_waits_moves_when_another_cluster_frees_up():
                    (("long", 1000, "east"), ("short", 50, "west")))  # fmt: skip
     busy = replace(arrival("busy", 1, 40), cluster="west")
     out, sent = run_on([cluster("east"), cluster("west")], [long, short, busy, arrival("x", 2, 5)])
-    # Nobody waits on east, so that x waits there; west is free once busy has ended.
+    # No job waits on east, so x waits there; west is free once busy has ended.
     assert sent["x"] == [(2, "east"), (90, "west")]
     assert rows(out)["x"] == (90, 95, "SUCCEEDED")
 
@@ -99,7 +99,7 @@ def test_named_jobs_and_those_that_had_a_place_stay():
     out, sent = run_on(clusters, arrivals)
     assert sent["named"] == [(1, "east")]
     assert rows(out)["named"][0] == 1000
-    # A fault: it waits on where it ran.
+    # After a fault the job waits on the cluster where it ran.
     faulty = [cluster("east", faults=[HardwareFault(10, "east/n000", 500)]), cluster("west")]
     out, sent = run_on(faulty, [arrival("x", 0, 100)])
     assert sent["x"] == [(0, "east")]
@@ -120,7 +120,7 @@ def test_quota_counts_over_all_clusters_and_what_comes_back_starts_others():
     arrivals = [arrival("x", 0, 40), replace(arrival("y", 1, 10), cluster="west")]
     out, _ = run_on(clusters, arrivals, quota=8000)
     assert rows(out) == {"x": (0, 40, "SUCCEEDED"), "y": (40, 50, "SUCCEEDED")}
-    # Of two that wait for it on two clusters one gets it.
+    # Jobs on two clusters wait for the same quota; one of them gets it.
     arrivals.append(replace(arrival("z", 2, 10), cluster="east"))
     out, _ = run_on(clusters, arrivals, quota=8000)
     assert sorted(row[:2] for row in rows(out).values()) == [(0, 40), (40, 50), (50, 60)]
@@ -150,7 +150,8 @@ def test_a_failed_job_that_comes_again_is_sent_anew():
 
 
 def test_one_cluster_alone_runs_as_it_would_by_itself():
-    """As a run of one: the same starts and ends, with preemption-free random arrivals."""
+    """A single cluster gives the same starts and ends as a plain run, with random arrivals and no
+    preemption."""
     jobs = [
         arrival(f"j{i}", i * 7 % 50 + i, 10 + i * 13 % 90, gpus=1 + i * 5 % 8) for i in range(60)
     ]

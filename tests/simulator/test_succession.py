@@ -1,4 +1,4 @@
-"""Run times of jobs that are submitted one after another: alike where earlier ones were."""
+"""Run times of jobs submitted in succession: they are as alike as those of earlier ones were."""
 
 import math
 
@@ -16,7 +16,7 @@ HOUR = 3600.0
 
 
 def series(count, part, lasts_s, seed=1, every_s=60.0):
-    """Scores of such a succession, and when each was submitted."""
+    """Return the scores of such a succession, and when each job was submitted."""
     times = [every_s * number for number in range(count)]
     known = Succession(Likeness(part, lasts_s, part), [], [])
     dice = Generator(PCG64(seed))
@@ -31,7 +31,7 @@ def test_what_is_alike_is_found_in_what_has_ended():
 
 
 def test_what_is_alike_by_time_is_not_by_number():
-    """Bursts of fifty, days apart: all of a burst are alike, the first of the next is not."""
+    """Bursts of fifty, days apart: jobs of one burst are alike, the first of the next is not."""
     dice = Generator(PCG64(4))
     levels = np.repeat(dice.standard_normal(20), 50)
     scores = math.sqrt(0.8) * levels + math.sqrt(0.2) * dice.standard_normal(1000)
@@ -94,7 +94,7 @@ def test_what_still_runs_scores_more_than_it_has_run_and_lifts_whom_it_is_follow
 @pytest.mark.parametrize("count", [2, 40])
 @pytest.mark.parametrize("part", [0.5, 0.95])
 def test_how_long_runs_that_still_go_on_together_may_last_is_as_uncertain_as_it_is(count, part):
-    """Of runs of one burst, all of which go on, against the exact distribution of their level."""
+    """All runs of one burst still go on; compared with the exact distribution of their level."""
     runs = [(-0.5, False)] * count + [(-math.inf, False)]
     known = Succession(Likeness(part, HOUR, part), runs, [0.0] * (count + 1))
     dice = Generator(PCG64(7))
@@ -116,7 +116,7 @@ def test_scores_and_shares_are_each_others_inverse():
 
 
 def known_of(times, users=("",)):
-    """Run times of jobs that were submitted one a second and ended in that order."""
+    """Return run times of jobs that were submitted one a second and ended in that order."""
     known = RunTimes()
     for number, seconds in enumerate(times):
         user = users[number % len(users)]
@@ -125,7 +125,7 @@ def known_of(times, users=("",)):
 
 
 def test_the_group_is_that_whose_runs_are_most_alike():
-    """Each user keeps to lengths of its own for a while; mixed they are less alike."""
+    """Each user keeps to its own run lengths for a while; mixed, they are less alike."""
     dice = Generator(PCG64(3))
     times = np.exp(np.repeat(dice.normal(7.0, 1.5, 30), 4).reshape(-1, 2, 4)
                    .transpose(0, 2, 1).ravel()) * dice.uniform(0.9, 1.1, 120)  # fmt: skip
@@ -138,7 +138,7 @@ def test_the_group_is_that_whose_runs_are_most_alike():
 
 
 def test_behind_jobs_that_are_alike_the_band_is_wider_than_behind_others():
-    """Of twenty jobs in a row the sum averages out only where each is long by itself."""
+    """The sum over twenty jobs in a row averages out only if their lengths are independent."""
     logs = np.repeat(Generator(PCG64(5)).normal(7.0, 1.0, 20), 10)
     alike = known_of([*np.exp(logs)])
     apart = known_of([*np.exp(Generator(PCG64(6)).permutation(logs))])

@@ -1,4 +1,4 @@
-"""Trace readers: real files, every format, and what each says of a wrong row."""
+"""Trace readers: real files, every format, and what each reader says of a wrong row."""
 
 import lzma
 

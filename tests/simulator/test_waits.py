@@ -1,4 +1,4 @@
-"""How long jobs wait: without the time they run, gangs once, other jobs pod by pod."""
+"""How long jobs wait: without their run time; a gang counts once, other jobs pod by pod."""
 
 import random
 
@@ -14,7 +14,7 @@ from tests.simulator.runs import arrival, machines, simulation
 
 
 class Watched(Simulation):
-    """Notes, beside the observer, at each instant which pods have a place."""
+    """Records, independently of the observer, which pods have a place at each instant."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)

@@ -22,7 +22,7 @@ def month(variant=CALIBRATED, *, seed=1, gpus=8000, hours=720):
 
 def test_published_shares_over_several_months():
     figures = [month(seed=11 + n)[1] for n in seeds(4)]
-    errors = 3 / len(figures) ** 0.5  # three standard errors of a mean of so many windows
+    errors = 3 / len(figures) ** 0.5  # three standard errors of a mean of this many windows
     for name, (published, deviation) in w.StreamShares.PUBLISHED.items():
         seen = mean(f[name] for f in figures)
         assert seen == pytest.approx(published, abs=errors * deviation), name
