@@ -26,7 +26,7 @@ class Answer(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """`reason` of the Status object."""
+        """Return `reason` of the Status object."""
         return self.body.get("reason", "")
 
     @property
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 class Api:
-    """Calls as one user; every HTTP status is an answer."""
+    """Calls as one user; returns an answer for every HTTP status."""
 
     def __init__(self, url: str, token: str = "", ca_file: str = "") -> None:
         self._url = urlsplit(url)
@@ -54,13 +54,13 @@ class Api:
             connection.close()
 
     def ok(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
-        """The body of a call that must succeed."""
+        """Return the body of a call that must succeed."""
         answer = self.call(method, path, body, content_type)
         assert answer.code in (200, 201, 202), (method, path, answer)
         return answer.body
 
     def watch(self, path: str, timeout: float = 60) -> Iterator[dict[str, Any]]:
-        """The events of a watch, until the server ends it or `timeout` passes in silence."""
+        """Yield the events of a watch until the server ends it or nothing arrives for `timeout`."""
         connection = self._connect(timeout)
         try:
             self._send(connection, "GET", path, None, JSON)
@@ -90,7 +90,7 @@ class Api:
 
 
 def eventually(look: Callable[[], T], timeout: float = 60.0) -> T:
-    """The first truthy result of `look`; fails when there is none in time."""
+    """Return the first truthy result of `look`; fail if there is none in time."""
     deadline = time.monotonic() + timeout
     while True:
         found = look()

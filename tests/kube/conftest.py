@@ -39,7 +39,7 @@ def kube_apiserver(tmp_path_factory) -> Iterator[KubeApiServer]:
     params=["embedded", pytest.param("kube-apiserver", marks=pytest.mark.apiserver)],
 )
 def server(request) -> Server:
-    """Each test of the contract suite runs against both."""
+    """Run each test of the contract suite against both servers."""
     name = "embedded_server" if request.param == "embedded" else "kube_apiserver"
     return request.getfixturevalue(name)
 
@@ -68,7 +68,7 @@ class Place:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     def manifest(self, name: str, **spec: Any) -> dict[str, Any]:
-        """A pod of this test's scheduler."""
+        """Make a pod of this test's scheduler."""
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -101,7 +101,8 @@ class Place:
         return self.api.ok("POST", f"{self.pods}/{name}/binding", body)
 
     def make_node(self, name: str = "", **parts: Any) -> dict[str, Any]:
-        """A ready node with 8 GPUs; `labels`, `annotations`, `spec`, `allocatable` on request."""
+        """Make a ready node with 8 GPUs; `labels`, `annotations`, `spec`, `allocatable` on
+        request."""
         amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
         name = name or self.node
         body = {
@@ -145,7 +146,7 @@ def place(server) -> Iterator[Place]:
 
 
 class Door:
-    """A gateway under test, and everything it has said so far."""
+    """A gateway under test, and everything it has reported so far."""
 
     def __init__(self, gateway: Gateway, namespace: str) -> None:
         self.gateway = gateway
@@ -153,7 +154,7 @@ class Door:
         self.seen: list[Observation] = []
 
     def until(self, wanted: Callable[[Observation], Any], timeout: float = 60.0) -> Observation:
-        """The first observation (also of the past) for which `wanted` holds."""
+        """Return the first observation, past ones included, for which `wanted` holds."""
         tried = 0
 
         def look() -> Observation | None:
@@ -165,7 +166,7 @@ class Door:
         return eventually(look, timeout)
 
     def until_seen(self, kind: type, name: str, timeout: float = 60.0, **fields: Any) -> Any:
-        """The first PodSeen, PodGone, NodeSeen or NodeGone of that name (in this test's
+        """Return the first PodSeen, PodGone, NodeSeen or NodeGone of that name (in this test's
         namespace) whose pod or node has those fields."""
 
         def wanted(each: Observation) -> bool:
@@ -186,7 +187,7 @@ class Door:
         return self.until(wanted, timeout)
 
     def carry_out(self, *effects: Any, timeout: float = 60.0) -> list[Any]:
-        """Submit, and the outcomes in the order of the effects."""
+        """Submit the effects and return their outcomes in the same order."""
         self.gateway.submit(effects)
         return [self.outcome(each, timeout) for each in effects]
 
@@ -197,14 +198,14 @@ class Door:
         return done.outcome
 
     def forget(self) -> None:
-        """Look only at what comes from now on."""
+        """Consider only what arrives from now on."""
         self.gateway.drain()
         self.seen.clear()
 
 
 @pytest.fixture
 def open_door(place) -> Iterator[Callable[..., Door]]:
-    """Opens gateways (optionally through a proxy's port) and ends them."""
+    """Open gateways (optionally through a proxy's port) and end them after the test."""
     gateways: list[Gateway] = []
 
     def opened(*, port: int | None = None, sync: bool = True, **options: Any) -> Door:

@@ -1,4 +1,4 @@
-"""A TCP proxy that can lose what a network loses: connections, replies, everything."""
+"""A TCP proxy that loses what a network can lose: connections, replies, everything."""
 
 import selectors
 import socket
@@ -9,8 +9,8 @@ from typing import Self
 class Proxy:
     """Forwards to `port` on loopback. A context manager.
 
-    `refusing`: new connections are closed at once. `mute`: the server's bytes are thrown away
-    (the request arrives, the reply does not). `frozen`: nothing moves and nothing closes.
+    `refusing`: new connections are closed at once. `mute`: the server's bytes are thrown away (the
+    request arrives, the reply does not). `frozen`: nothing moves and nothing closes.
     """
 
     def __init__(self, port: int) -> None:
@@ -67,7 +67,7 @@ class Proxy:
             selector.register(server, selectors.EVENT_READ)
             while True:
                 for key, _ in selector.select(timeout=0.05):
-                    # A connection that was frozen once stays so, as after a lost route.
+                    # A connection that was frozen once stays frozen, as after a lost route.
                     frozen_for_good = frozen_for_good or self.frozen
                     if frozen_for_good:
                         selector.unregister(key.fileobj)

@@ -1,4 +1,4 @@
-"""The two servers of the contract suite, behind one face."""
+"""The two servers of the contract suite, behind one interface."""
 
 import contextlib
 import select
@@ -17,9 +17,9 @@ from tests.kube.api import Api
 ROOT = Path(__file__).resolve().parents[2]
 RBAC = ROOT / "scheduling" / "kube" / "rbac.yaml"
 TOKEN = "contract-suite"
-MOST = 40  # requests of a verb that the embedded cluster turns away
+MOST = 40  # requests per verb that the embedded cluster refuses
 
-# One machine, which no test uses: the tests make the nodes they need through the API.
+# One machine that no test uses: tests make the nodes they need through the API.
 FLEET = {
     "name": "contract",
     "pools": [
@@ -36,8 +36,8 @@ _WRITES = {
     "clusterScope": True,
     "namespaces": ["*"],
 }
-# A level without seats, which lets in one request at a time, and the schema that leads there what
-# Kant writes.
+# A priority level without seats, which admits one request at a time, and the flow schema that sends
+# Kant's writes there.
 _NO_SHARE: dict[str, dict[str, Any]] = {
     "prioritylevelconfigurations": {
         "metadata": {"name": "turned-away"},
@@ -70,22 +70,22 @@ class Server(Protocol):
     api: Api
 
     def access(self, *, port: int | None = None) -> dict[str, Any]:
-        """A `Cluster.access` with Kant's rights, optionally through a proxy's port."""
+        """Return a `Cluster.access` with Kant's rights, optionally through a proxy's port."""
 
     def stop(self) -> None:
-        """End it at once; the objects stay."""
+        """Kill the server; its objects stay."""
 
     def start(self) -> None:
-        """Start it (again), at the same address."""
+        """Start the server (again) at the same address."""
 
     def freeze(self, *, frozen: bool) -> None:
-        """What it keeps its objects in does not answer, or goes on."""
+        """Stop the store from answering, or let it go on."""
 
     def turn_away(self, *, most: bool) -> None:
-        """Answer most of what Kant writes by 429, or no longer."""
+        """Answer most of Kant's writes with 429, or stop doing so."""
 
     def turned_away(self) -> int:
-        """How often it has done so."""
+        """Return how many requests were answered with 429."""
 
 
 class KubeApiServer:
@@ -118,7 +118,7 @@ class KubeApiServer:
         self.pair.freeze_etcd(frozen=frozen)
 
     def turn_away(self, *, most: bool) -> None:
-        """By API priority and fairness: of what comes at once one request is let in."""
+        """Use API priority and fairness: of simultaneous requests, one is admitted."""
         for plural, body in _NO_SHARE.items():
             path = f"/apis/flowcontrol.apiserver.k8s.io/v1/{plural}"
             if most:
@@ -147,7 +147,7 @@ class EmbeddedServer:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "fleet.yaml").write_text(yaml.safe_dump(FLEET))
         (folder / "token").write_text(TOKEN)
-        [self.port] = free_ports(1)  # it is restarted there
+        [self.port] = free_ports(1)  # restarts use the same port
         self._process: subprocess.Popen[str] | None = None
         self._turns_away = False
         self.start()
@@ -192,12 +192,12 @@ class EmbeddedServer:
             self.fault("too-many-requests", verb=verb, count=MOST, retry_after_s=1)
 
     def turned_away(self) -> int:
-        """All of both verbs, or nothing yet."""
+        """Return all of both verbs, or 0 while some are left to refuse."""
         over = self._turns_away and not self.api.ok("GET", "/sim/faults")["faults"]
         return 2 * MOST if over else 0
 
     def fault(self, name: str, **fields: Any) -> None:
-        """Let a fault of its admin endpoint happen."""
+        """Trigger a fault through the admin endpoint."""
         self.api.ok("POST", "/sim/faults", {"fault": name, **fields})
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The real control plane of the tests: it ends when it should, and when its owner is killed."""
+"""The tests' real control plane ends when it should, and when its owner is killed."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ with ApiServer(Path(sys.argv[1])) as server:
 
 
 def alive(pid):
-    """Whether the process runs (a zombie, whose parent has not looked yet, does not)."""
+    """Whether the process runs; a zombie that its parent has not reaped does not count."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] != "Z"

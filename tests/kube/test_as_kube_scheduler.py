@@ -1,7 +1,7 @@
-"""What Kant lets pods say of other pods, against kube-scheduler on a real API server.
+"""Kant's rules for what pods say of other pods, against kube-scheduler on a real API server.
 
-Random clusters and pods. kube-scheduler places each pod, or says that it cannot; Kant's rules have
-to find a place then and only then, and that of kube-scheduler among those that it allows.
+Random clusters and pods. kube-scheduler places each pod or says that it cannot. Kant's rules must
+find a place in exactly the same cases, and must allow the node that kube-scheduler chose.
 """
 
 import json
@@ -48,10 +48,11 @@ pytestmark = pytest.mark.apiserver
 DISK = "disk.example.com"
 STORAGE = "/apis/storage.k8s.io/v1"
 CAPACITIES = f"{STORAGE}/namespaces/probes/csistoragecapacities"
-PODS = 20  # of each cluster, one after the other
+PODS = 20  # of each cluster, in sequence
 SPACES = {"one": {"team": "a"}, "two": {}}
-# kube-scheduler 1.36 takes NotIn and DoesNotExist for all namespaces (it loses that it has looked
-# them up: `mergeAffinityTermNamespacesIfNotEmpty` changes a copy). Kant does as is documented.
+# kube-scheduler 1.36 applies NotIn and DoesNotExist to all namespaces: it forgets that it has
+# looked them up, because `mergeAffinityTermNamespacesIfNotEmpty` changes a copy. Kant follows the
+# documentation.
 TEAM = {"matchLabels": {"team": "a"}}
 HAS_TEAM = {"matchExpressions": [{"key": "team", "operator": "Exists"}]}
 HOST, ZONE, RACK = "kubernetes.io/hostname", "zone", "rack"
@@ -127,7 +128,7 @@ def any_capacity(rng, name):
 
 
 class Claims:
-    """Volume claims of one cluster, some of which wait for their first consumer."""
+    """Volume claims of one cluster; some wait for their first consumer."""
 
     def __init__(self, rng, line, seed):
         self.line, self.names = line, [f"c{seed}-{n}" for n in range(5)]
@@ -148,7 +149,7 @@ class Claims:
         return f"/api/v1/namespaces/{space}/persistentvolumeclaims/{name}".rstrip("/")
 
     def bind(self, claim, nodes=None):
-        """As the controller of volumes does when one was made."""
+        """Bind a claim as the volume controller does after making a volume."""
         meta, spec = claim["metadata"], claim["spec"]
         name = f"{meta['namespace']}-{meta['name']}"
         ref = {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
@@ -169,7 +170,7 @@ class Claims:
         self.line("PATCH", f"{path}/status", {"status": {"phase": "Bound"}})
 
     def make_those_asked_for(self, pod):
-        """Volumes of claims of the pod for which kube-scheduler has chosen a node."""
+        """Make volumes for those claims of the pod for which kube-scheduler has chosen a node."""
         for volume in pod["spec"].get("volumes", ()):
             space, name = pod["metadata"]["namespace"], volume["persistentVolumeClaim"]["claimName"]
             claim = json.loads(self.line("GET", self.path(space, name)))
@@ -178,7 +179,7 @@ class Claims:
                 self.bind(claim)
 
     def told(self):
-        """Facts of all of them, and of their volumes."""
+        """Return the facts of all claims and of their volumes."""
         for space in SPACES:
             for name in self.names:
                 raw = msgspec.json.decode(self.line("GET", self.path(space, name)), type=KubeClaim)
@@ -303,8 +304,8 @@ def any_pod(rng, name, claims):
 
 # --- Kant -----------------------------------------------------------------------------------------
 class Kant:
-    """Its rules on the same cluster. Every second pod that has a place counts as its own, the
-    others as somebody else's."""
+    """Kant's rules on the same cluster. Every second pod with a place counts as Kant's own, the
+    others as foreign pods."""
 
     def __init__(self, nodes, limits, capacities):
         self.storage = Storage()
@@ -328,7 +329,7 @@ class Kant:
             self.keepers.node_seen(node)
 
     def asks(self, facts):
-        """The job of a pod, as the session would tell the engine of it."""
+        """Return the job of a pod, as the session would pass it to the engine."""
         assert not facts.plain.unhonoured, facts.plain.unhonoured
         version = self.groups.version
         self.groups.seen(facts)
@@ -358,14 +359,14 @@ class Kant:
         return [self.storage.need(facts.namespace, name) for name in facts.claims]
 
     def claims_seen(self, told):
-        """What is known of claims now, which changes what pods that are there have."""
+        """Take in the current claims; a change can alter the needs of pods already placed."""
         for facts in told:
             self.storage.seen(facts)
         for other, own in self._there if self.storage.changed else ():
             self._count(other, own)
 
     def places(self, text):
-        """Where a pod that waits may go (by rules alone), where Kant places it, if
+        """Return where a waiting pod may go (by the rules alone), where Kant places it, if
         anywhere, and why."""
         facts = self._own(msgspec.json.decode(text, type=KubePod))
         job = self.asks(facts)
@@ -445,14 +446,14 @@ def test_kant_finds_a_place_where_kube_scheduler_does(line, seed):
 
 
 def as_read(kind, objects):
-    """Objects as the API server would tell them; their names are their uids."""
+    """Return objects as the API server would send them; their names are their uids."""
     for each in objects:
         meta = {**each["metadata"], "uid": each["metadata"]["name"]}
         yield msgspec.json.decode(msgspec.json.encode({**each, "metadata": meta}), type=kind)
 
 
 def know(line, node):
-    """Let kube-scheduler know the nodes: it has placed a pod on the last of them."""
+    """Wait until kube-scheduler knows the nodes: it has placed a pod on the last of them."""
     name = node["metadata"]["name"]
     anywhere = {"nodeSelector": {HOST: name}, "tolerations": [{"operator": "Exists"}]}
     spec = {"containers": [{"name": "c", "image": "i"}], **anywhere}
@@ -464,7 +465,7 @@ def know(line, node):
 
 
 def judged(text, claims):
-    """The pod when kube-scheduler has placed it or said that it cannot; else nothing."""
+    """Return the pod once kube-scheduler has placed it or said that it cannot; otherwise None."""
     pod = json.loads(text)
     claims.make_those_asked_for(pod)
     told = pod["status"].get("conditions") or ()

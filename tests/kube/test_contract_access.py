@@ -1,4 +1,4 @@
-"""Who may come in: credentials, rights, addresses, and the words when they do not fit."""
+"""Access to a cluster: credentials, rights, addresses, and the messages when they do not fit."""
 
 import json
 import shutil
@@ -27,14 +27,15 @@ from tests.requirements import missing
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    """No server is starting here: missing rights are believed sooner."""
+    """No server is starting here, so a gateway need not wait long before it reports missing
+    rights."""
     monkeypatch.setattr("scheduling.kube.door.settle.RIGHTS_WITHIN_S", 1.0)
     monkeypatch.setattr("scheduling.kube.door.gateway.RIGHTS_WITHIN_S", 1.0)
 
 
 def refused(open_door, access, timeout=60.0):
-    """The error with which a gateway says that it cannot work; of one that goes on trying, the
-    first (`timeout` 0)."""
+    """Return the error with which a gateway says that it cannot work; the first error of one that
+    keeps trying (`timeout` 0)."""
     door = open_door(access=access, sync=False)
     door.until(lambda each: isinstance(each, Disconnected))
     with pytest.raises(KubeError) as caught:
@@ -61,8 +62,9 @@ def write_kubeconfig(path, access, user):
 
 @contextmanager
 def fewer_rights(place, less, lost):
-    """Kant's role with `less` of each rule (None = not at all). The server follows its roles after
-    a while: before and after it, until it refuses the request `lost`, and no more."""
+    """Run with Kant's role lacking `less` of each rule (None = the whole role). The server applies
+    role changes with a delay, so wait, before and after, until it refuses exactly the request
+    `lost`."""
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kant"
     role = place.api.ok("GET", path)
     kant = Api(place.server.pair.url, token_of(place), str(place.server.pair.ca_file))
@@ -147,7 +149,7 @@ def test_nobody_listens(place, open_door):
 
 
 def test_what_is_not_kubernetes(place, open_door):
-    """The path is wrong: an answer, but not the API's."""
+    """The path is wrong: something answers, but not the API."""
     access = place.server.access()
     access["server"] += "/elsewhere"
     error = refused(open_door, access, timeout=0)
@@ -155,7 +157,7 @@ def test_what_is_not_kubernetes(place, open_door):
 
 
 def test_a_refused_effect_ends_in_time_and_says_why(place, open_door, tmp_path):
-    """Rights that are missing are told after a few seconds, without a hot loop."""
+    """Missing rights are reported after a few seconds, without a busy loop."""
     with ExitStack() as stack:
         if place.server.name == "embedded":
             token = tmp_path / "token"
@@ -188,8 +190,8 @@ def openssl(*arguments):
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """A kube-apiserver that accepts the certificates of an authority made here, and one of them
-    for an administrator."""
+    """A kube-apiserver that accepts certificates of an authority made here, and an administrator's
+    certificate."""
     if shutil.which("openssl") is None:
         missing("openssl", "install the package openssl")
     folder = tmp_path_factory.mktemp("certificates")
@@ -209,7 +211,7 @@ def certificates(tmp_path_factory):
                          indirect=True)  # fmt: skip
 class TestRightsAndCertificates:
     def test_a_client_certificate(self, place, open_door, certificates):
-        """Its own server: the accepted authorities are given at start."""
+        """Needs a server of its own: the accepted authorities are set at start."""
         server, cert, key = certificates
         access = {
             "server": server.url,

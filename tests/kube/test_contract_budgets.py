@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets as both servers serve them, and what the door makes of them."""
+"""PodDisruptionBudgets as both servers serve them, and as the gateway reads them."""
 
 import pytest
 
@@ -31,15 +31,15 @@ class Budget:
         )
 
     def allow(self, door, number):
-        """Two of its pods run, so many may go. A kube-apiserver alone has no kubelet and no
-        disruption controller to find that out."""
+        """Let the budget allow this many of its two running pods to go. A bare kube-apiserver has
+        no kubelet and no disruption controller to compute that."""
         api, place = self.place.api, self.place
         spec = api.ok("GET", f"{self.path}/web")["spec"] | {"maxUnavailable": number}
         budget = api.ok("PATCH", f"{self.path}/web", {"spec": spec}, MERGE)
         names = ("one", "two")
         if place.server.name == "embedded":
             place.make_node()
-        # One that has gone altogether would let the other go.
+        # A pod that has gone completely would allow the other to go.
         stays = {"sim.kant.io/stop-seconds": "20"}
         door.carry_out(*(create(place, name, annotations=stays) for name in names))
         if place.server.name == "embedded":
@@ -58,7 +58,7 @@ class Budget:
 
 
 def seen(door, **fields):
-    """The first news of the budget with these fields."""
+    """Return the first news of the budget with these fields."""
 
     def wanted(each):
         return isinstance(each, BudgetSeen) and all(

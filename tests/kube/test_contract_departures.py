@@ -33,7 +33,7 @@ def test_delete_asks_for_that_incarnation(place, door):
 
 
 def test_delete_of_a_bound_pod_waits_for_its_grace_period(place, door):
-    """Until the kubelet has ended it, the pod holds its devices and stays visible."""
+    """Until the kubelet has ended the pod, it holds its devices and stays visible."""
     pod = place.make_pod("worker", terminationGracePeriodSeconds=60)
     place.bind("worker", place.node)
     place.api.ok("DELETE", f"{place.pods}/worker", {"gracePeriodSeconds": 60})
@@ -46,7 +46,8 @@ def test_delete_of_a_bound_pod_waits_for_its_grace_period(place, door):
 
 
 def disruption(place, name="worker"):
-    """(status, reason, message) of the pod's condition DisruptionTarget, and whether it goes."""
+    """Return (status, reason, message) of the pod's condition DisruptionTarget, and whether it is
+    being deleted."""
     found = place.get(name)
     [mark] = [c for c in found["status"]["conditions"] if c["type"] == "DisruptionTarget"]
     return mark["status"], mark["reason"], mark["message"], "deletionTimestamp" in found["metadata"]
@@ -80,7 +81,7 @@ def test_a_preempted_pod_that_is_gone_or_another_is_left_alone(place, door):
 
 # --- what a Job counts -------------------------------------------------------------------------
 def make_tracked(place, name="worker"):
-    """A pod of a Job that runs: a finalizer keeps it until the Job has counted its end."""
+    """A running pod of a Job: a finalizer keeps it until the Job has counted its end."""
     place.make_pod(name, terminationGracePeriodSeconds=60)
     place.bind(name, place.node)
     run_pod(place, name)
@@ -147,7 +148,7 @@ def test_evict_asks_for_that_incarnation(place, door):
 
 
 def run_pod(place, name):
-    """As a kubelet would: the pod runs and is ready, so that a budget protects it."""
+    """Act as the kubelet: the pod runs and is ready, so that a budget protects it."""
     ready = {"type": "Ready", "status": "True"}
     status = {"phase": "Running", "conditions": [ready]}
     place.api.ok("PATCH", f"{place.pods}/{name}/status", {"status": status}, STRATEGIC)
@@ -178,7 +179,7 @@ def make_budget(place, name="budget"):
             "spec": {"minAvailable": 1, "selector": selector},
         },
     )
-    # As the disruption controller would: nothing may be disrupted now.
+    # Act as the disruption controller: no pod may be disrupted now.
     status = {
         "observedGeneration": budget["metadata"]["generation"],
         "disruptionsAllowed": 0,

@@ -1,4 +1,4 @@
-"""Claims for devices, as both servers have them written."""
+"""Device claims, as both servers store them."""
 
 from fractions import Fraction
 from uuid import UUID
@@ -32,7 +32,7 @@ OPAQUE = {"opaque": {"driver": DRIVER, "parameters": {"mode": "fast"}}}
 
 
 def pod(place, name, **asked):
-    """A pod that waits; its uid."""
+    """Make a waiting pod and return its uid."""
     container = {"name": "c", "image": "i", "resources": {"limits": asked, "requests": asked}}
     spec = {"schedulerName": "none", "containers": [container]}
     path = f"/api/v1/namespaces/{place.namespace}/pods"

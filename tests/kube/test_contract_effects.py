@@ -1,4 +1,4 @@
-"""Every effect against both servers: what the API does, and what the door makes of it."""
+"""Every effect against both servers: what the API does, and what the gateway makes of it."""
 
 import time
 import uuid
@@ -89,7 +89,8 @@ def test_many_pods_in_one_go(place, door):
 
 
 def test_our_own_earlier_pod_is_taken_up_again(place, door):
-    """The creation is repeated when its reply was lost: same scheduler and labels, so ours."""
+    """The creation is repeated after its reply was lost: the scheduler and labels match, so the pod
+    is ours."""
     pod = place.make_pod("worker")
     [outcome] = door.carry_out(create(place))
     assert (outcome.result, outcome.uid) == (Result.BOUND, pod["metadata"]["uid"])
@@ -234,7 +235,7 @@ def test_why_a_pod_waited_is_not_said_of_one_that_is_bound(place, door):
 
 
 def scheduled(place, name):
-    """The condition PodScheduled of a pod."""
+    """Return the pod's condition PodScheduled."""
     conditions = place.get(name)["status"]["conditions"]
     [found] = [each for each in conditions if each["type"] == "PodScheduled"]
     return found
@@ -315,7 +316,7 @@ def test_an_event_series_is_counted_on_the_server(place, door, monkeypatch):
 
 # --- order, fence, stop -------------------------------------------------------------------------
 def test_effects_on_one_pod_keep_their_order(place, door):
-    """Created, bound and deleted in one go, twenty pods at once: nothing is left over."""
+    """Twenty pods are created, bound and deleted at once, and nothing is left over."""
     for i in range(20):
         door.gateway.submit([create(place, f"worker-{i}")])
     bound = [door.outcome(create(place, f"worker-{i}")) for i in range(20)]
@@ -343,7 +344,7 @@ def test_every_effect_has_an_outcome_when_the_gateway_stops(place, open_door):
     with Proxy(place.server.port) as proxy:
         door = open_door(port=proxy.port)
         door.carry_out(create(place, "before"))
-        proxy.mute = True  # what is under way does not end, and what is behind it does not begin
+        proxy.mute = True  # running requests do not end; queued ones do not begin
         door.gateway.submit(effects)
         eventually(lambda: len(place.api.ok("GET", place.pods)["items"]) > 1)
         door.gateway.stop()

@@ -1,4 +1,4 @@
-"""What Kant asked for comes about once, whatever the servers go through meanwhile."""
+"""Kant's requests take effect exactly once, whatever happens to the servers meanwhile."""
 
 import time
 
@@ -10,7 +10,7 @@ FROZEN_S = 3.0
 
 
 def once_each(place, door, effects):
-    """Each pod is there once, bound, and the one that was answered."""
+    """Check that each pod exists once, is bound, and is the one that was reported."""
     outcomes = [door.outcome(effect, timeout=120.0) for effect in effects]
     assert {each.result for each in outcomes} == {Result.BOUND}, outcomes
     pods = {p["metadata"]["name"]: p for p in place.api.ok("GET", place.pods)["items"]}

@@ -1,4 +1,4 @@
-"""Logs, read through the API server: what there is, and why there is none."""
+"""Logs read through the API server: their text, and the reason why there is none."""
 
 import asyncio
 import http.server
@@ -81,7 +81,7 @@ def test_credentials_that_are_refused_are_told(place, tmp_path):
 
 
 def test_credentials_that_were_renewed_are_read_again(place, tmp_path):
-    """A client that is kept met an old token."""
+    """A cached client once read an old token."""
     token = tmp_path / "token"
     token.write_text("wrong")
     access = {**place.server.access(), "token_file": str(token)}
@@ -89,7 +89,7 @@ def test_credentials_that_were_renewed_are_read_again(place, tmp_path):
     assert refused(KubeError, place, "p", access=access).code == 401
     token.write_text(Path(place.server.access()["token_file"]).read_text())
     [client] = [c for c in READER._clients.values() if c._access == access]
-    client._loaded_at = 0.0  # as half a minute later
+    client._loaded_at = 0.0  # as if half a minute had passed
     refused(NotReady, place, "p", access=access)
 
 
@@ -180,7 +180,7 @@ AT_ONCE.set()
 
 
 class Kubelet(http.server.BaseHTTPRequestHandler):
-    """Answers as its server's `replies` say by path: (status, pieces, what it waits for)."""
+    """Answers as the server's `replies` say by path: (status, pieces, what to wait for)."""
 
     protocol_version = "HTTP/1.1"
 
@@ -218,7 +218,7 @@ def kubelet(place):
 
 
 def placed(place, name, port):
-    """A pod on a node whose kubelet is at that port; the path of its logs there."""
+    """Make a pod on a node whose kubelet is at that port; return the path of its logs there."""
     node = f"{place.node}-{name}"
     status = {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],

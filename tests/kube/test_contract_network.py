@@ -1,5 +1,5 @@
-"""Objects by which other schedulers know the network, as both servers have them; the real one by
-the definitions of their authors."""
+"""Objects that describe the network to other schedulers, as both servers have them; the real server
+uses the definitions of their authors."""
 
 import itertools
 from pathlib import Path
@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 def define(server, definitions=DEFINITIONS):
-    """Have the server serve these kinds; the embedded one does."""
+    """Have the server serve these kinds; the embedded one does already."""
     for body in definitions if server.name != "embedded" else ():
         answer = server.api.call("POST", CRDS, body)
         assert answer.code in (201, 409), answer
@@ -46,13 +46,13 @@ def undefine(server, definitions=DEFINITIONS):
 
 
 class Objects:
-    """Makes objects of these kinds, and takes them away again."""
+    """Makes objects of these kinds, and deletes them afterwards."""
 
     def __init__(self, server):
         self._server, self._made = server, []
 
     def make(self, api_version, kind, plural, name, spec):
-        # Objects of one second are ordered by name.
+        # Objects of the same second are ordered by name.
         meta = {"name": f"{name}-{next(_numbers):05}"}
         body = {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec}
         path = f"/apis/{api_version}/{plural}"
@@ -65,7 +65,7 @@ class Objects:
         return self.make(VERSIONS[group], "Topology", "topologies", "levels", spec)
 
     def zones(self, node, *gpus, policy="single-numa-node"):
-        """What the agent on a node tells of its NUMA zones."""
+        """Report the NUMA zones of a node, as its agent does."""
 
         def amounts(name, amount):
             told = dict.fromkeys(("capacity", "allocatable", "available"), amount)
@@ -108,7 +108,7 @@ def objects(server, place):
 
 
 def placed(door, name, topology):
-    """Wait until the node is told to be there."""
+    """Wait until the node is reported with this topology."""
 
     def is_there(each):
         return (
@@ -126,13 +126,13 @@ def test_nodes_are_placed_by_a_topology_while_there_is_one(place, objects, open_
     place.make_node(labels={rack: "r1", block: "b1"})
     name = objects.topology(block, rack, "kubernetes.io/hostname", group=group)
     door = open_door()
-    # What is there at the start counts before anything is decided.
+    # Objects that exist at the start count before anything is decided.
     first = [each.facts for each in door.gateway.drain() if isinstance(each, NodeSeen)]
     [facts] = [each for each in first if each.node.name == place.node]
     assert facts.node.topology == ("b1/r1", "b1", "")
     assert facts.facts["leaf"].source == rack
     assert door.gateway.remarks == ""
-    # Wherever the node is by then.
+    # This holds wherever the node is by then.
     other = objects.topology(f"ex-{place.number}/row", group=group)
     assert eventually(lambda: other in door.gateway.remarks)
     assert f"Topology {name} of {group}, which is older" in door.gateway.remarks
@@ -168,7 +168,7 @@ def test_waiting_pods_follow_what_a_label_means(place, objects, open_door):
     rack = f"ex-{place.number}/rack"
     place.make_node(labels={rack: "r1"})
     pod = place.manifest("a")
-    # One that Kant did not make.
+    # A pod that Kant did not make.
     pod["metadata"] |= {"labels": {TENANT: "vision"}, "annotations": {REQUIRED: rack}}
     place.api.ok("POST", place.pods, pod)
     door = open_door()
@@ -266,7 +266,7 @@ def test_a_kind_that_is_defined_later_or_in_another_version_is_followed(
         }
         server.api.ok("POST", f"/apis/{KUEUE}/v1beta1/topologies", body)
         placed(door, place.node, ("r1", "", ""))
-        # With its definition all of its objects are gone.
+        # All objects go with their definition.
         door.forget()
         undefine(server, [only_older])
         placed(door, place.node, ("", "", ""))

@@ -1,5 +1,5 @@
-"""ProvisioningRequests as both servers take them; the real one by the definition of the Cluster
-Autoscaler."""
+"""ProvisioningRequests as both servers accept them; the real server uses the definition of the
+Cluster Autoscaler."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Services of jobs, and what their pods use, as both servers take them."""
+"""Services of jobs, and what their pods use, as both servers accept them."""
 
 from scheduling.kube.seam import (
     CreateAndBind,

@@ -37,7 +37,7 @@ def proxy(place):
 
 @pytest.fixture(params=["streamed", "paged"])
 def list_form(request, monkeypatch):
-    """Both forms of the first list: WatchList, and pages of two."""
+    """Use both forms of the first list: WatchList, and pages of two."""
     if request.param == "paged":
         monkeypatch.setattr(Reflector, "stream_lists", False)
         monkeypatch.setattr("scheduling.kube.door.watch.PAGE", 2)
@@ -91,7 +91,7 @@ def test_a_heartbeat_is_no_news(place, door):
     beat = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:10Z"}
     path = f"/api/v1/nodes/{place.node}/status"
     place.api.ok("PATCH", path, {"status": {"conditions": [beat]}}, STRATEGIC)
-    place.make_pod("after")  # when this is seen, the heartbeat would have been too
+    place.make_pod("after")  # a heartbeat would have arrived before this
     door.forget()
     place.make_pod("later")
     door.until_seen(PodSeen, "later")
@@ -171,7 +171,7 @@ def test_foreign_pods_count_while_they_hold_something(place, door):
     assert (pod.owned, pod.node) == (False, f"{place.node}-absent")
     assert (pod.gpus, pod.cpu_milli, pod.memory_mib) == (2, 2000, 5 * 1024)
     assert pod.extended == {"x.io/thing": 1}
-    assert pod.labels.keys() == {"kant.io/job"}  # rules of other pods may be about them
+    assert pod.labels.keys() == {"kant.io/job"}  # rules of other pods may match it
     finished = {"status": {"phase": "Succeeded"}}
     place.api.ok("PATCH", f"{place.pods}/foreign/status", finished, STRATEGIC)
     assert door.until_seen(PodGone, "foreign").pod.uid == pod.uid
@@ -197,7 +197,7 @@ def test_the_doorbell_rings_once_until_drained(place, door):
         heard.release()
 
     def drained(*names):
-        """Drain at each ring until those pods are seen; how often that was."""
+        """Drain at each ring until those pods are seen; return the number of drains."""
         missing, drains = set(names), 0
         while missing:
             assert heard.acquire(timeout=60), f"no ring for {missing}"
@@ -207,7 +207,7 @@ def test_the_doorbell_rings_once_until_drained(place, door):
         return drains
 
     door.gateway.on_news(ring)
-    door.forget()  # what else is news on this server may have rung before it, and may after
+    door.forget()  # other news on this server may ring too
     for i in range(3):
         place.make_pod(f"worker-{i}")
     time.sleep(0.3)
@@ -238,7 +238,7 @@ def test_broken_connections_resume_without_a_new_list(place, open_door, proxy, c
 
 
 def test_a_watch_survives_its_own_end(place, door, caplog):
-    """The server ends each watch after two or three seconds here; nothing is lost or told."""
+    """The server ends each watch after two or three seconds; nothing is lost or reported."""
     caplog.set_level(logging.INFO, "scheduling.kube.door.watch")
     door.until(lambda each: isinstance(each, Connected))
     door.forget()
@@ -290,7 +290,7 @@ def test_what_vanished_while_away_is_reported_gone(place, open_door, proxy):
 
 @pytest.fixture
 def _slow_start(monkeypatch):
-    """A server may take its time to start, and to read its roles."""
+    """A server may take its time to start and to read its roles."""
     monkeypatch.setattr("scheduling.kube.door.settle.BUDGET_S", READY_WITHIN_S)
     for module in ("settle", "gateway"):
         monkeypatch.setattr(f"scheduling.kube.door.{module}.RIGHTS_WITHIN_S", READY_WITHIN_S)
@@ -323,7 +323,7 @@ def test_effects_wait_for_a_server_that_is_away(place, door):
 
 
 def test_lost_replies_are_resolved_by_looking(place, open_door, proxy):
-    """The requests arrive and are carried out, the replies do not come back."""
+    """The requests arrive and are carried out, but the replies do not come back."""
     door = open_door(port=proxy.port)
     door.carry_out(*(create(place, f"first-{i}") for i in range(40)))  # opens the connections
     proxy.mute = True

@@ -1,4 +1,4 @@
-"""The wire itself, raw, against both servers: what a client may count on.
+"""The raw protocol against both servers: what a client may rely on.
 
 Every test runs against the embedded cluster and a real kube-apiserver; the real one is right.
 """
@@ -15,7 +15,7 @@ def names(answer):
 
 
 def status_of(answer):
-    """The parts of an error that clients act on."""
+    """Return the parts of an error that clients act on."""
     return answer.code, answer.body.get("kind"), answer.body.get("status"), answer.reason
 
 
@@ -103,7 +103,7 @@ def test_a_selector_that_cannot_be_used(place, query):
 
 # --- watches ------------------------------------------------------------------------------------
 def before_the_end(watch):
-    """Its events up to the first of the pod `end`."""
+    """Return the events of a watch up to the first one of the pod `end`."""
     return list(takewhile(lambda each: each["object"]["metadata"]["name"] != "end", watch))
 
 
@@ -114,7 +114,7 @@ def test_a_watch_tells_what_happened_since(place):
     place.api.ok("DELETE", f"{place.pods}/worker", {"gracePeriodSeconds": 0})
     place.make_pod("end")
     events = before_the_end(place.api.watch(f"{place.pods}?watch=1&resourceVersion={version}"))
-    # Bound, marked for deletion, deleted: also a pod that goes at once is marked first.
+    # Bound, marked for deletion, deleted: a pod that goes at once is marked first, too.
     assert [each["type"] for each in events] == ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
     assert [each["object"]["metadata"]["generation"] for each in events] == [1, 1, 2, 2]
     assert events[2]["object"]["metadata"]["deletionGracePeriodSeconds"] == 0
@@ -344,7 +344,7 @@ def test_a_binding_of_a_gated_or_leaving_pod(place):
 def test_a_binding_without_a_target(place):
     place.make_pod("worker")
     answer = bind_call(place, "worker", target=False)
-    # kube-apiserver says 500 without a reason here, where 422 is meant.
+    # kube-apiserver answers 500 without a reason here, though it means 422.
     assert answer.code in (422, 500)
     assert "target.name: Required value" in answer.message
     assert "nodeName" not in place.get("worker")["spec"]

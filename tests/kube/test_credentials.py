@@ -1,5 +1,5 @@
-"""`access` of a cluster names files, programs and addresses that the deployment allows, no others:
-when it is written, and whenever it is used."""
+"""`access` of a cluster may name only files, programs and addresses that the deployment allows.
+Kant checks this when `access` is written and on every use."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def org(db):
 
 @pytest.fixture
 def allowed(settings, tmp_path):
-    """The folder for files of clusters; beside it, in `tmp_path`, is what is none of theirs."""
+    """The folder for clusters' files; beside it, in `tmp_path`, is what they must not reach."""
     folder = tmp_path / "clusters"
     folder.mkdir()
     settings.KANT_ACCESS_DIRS = [str(folder)]
@@ -43,7 +43,7 @@ def access_of(field, path):
 
 
 def escapes(allowed):
-    """Paths that lead out of the folder, or to a secret inside it, by name."""
+    """Return paths, by name, that lead out of the folder or to a secret inside it."""
     outside = allowed.parent / "secret"
     (allowed / "link").symlink_to(outside)
     (allowed / "folder").symlink_to(allowed.parent)
@@ -167,7 +167,7 @@ def test_a_token_is_not_sent_without_tls(org, allowed, settings, server, embedde
     ],
 )
 def test_an_address_has_no_user_and_no_query(org, allowed, server):
-    """It is shown to whoever may see the cluster, and stands in the audit trail."""
+    """The address is shown to everyone who may see the cluster, and is kept in the audit trail."""
     answer = org.client("ops").patch(f"{URL}/demo", {"access": {"server": server}}, format="json")
     told = answer.content.decode()
     assert answer.status_code == 422, told

@@ -1,9 +1,9 @@
-"""What slices, classes, claims and taint rules say is honoured or refused, never ignored: field by
-field of resource.k8s.io, as `test_pod_fields` has it of pods.
+"""Kant honours or refuses what slices, classes, claims and taint rules say, and never ignores it:
+field by field of resource.k8s.io, as `test_pod_fields` does for pods.
 
-Each field is in one table: it changes what Kant knows (that this is honoured, tests of its subject
-show), it is refused by name, or it is of no matter to who gets which device. A field that a newer
-Kubernetes adds fails the last test until somebody has said which.
+Each field is in one table. Either it changes what Kant knows (other tests show that Kant honours
+it), or Kant refuses it by name, or it does not affect which device a pod gets. A field that a newer
+Kubernetes adds fails the last test until somebody classifies it.
 """
 
 from typing import NamedTuple
@@ -28,8 +28,8 @@ NODES = {"nodeSelectorTerms": [TERM]}
 
 
 class Use(NamedTuple):
-    """An object that uses a field and one that does not, and what Kant does: COUNTS, or what it
-    says when it refuses."""
+    """An object that uses a field, one that does not, and what Kant does: COUNTS, or the words of
+    its refusal."""
 
     used: dict
     unused: dict
@@ -76,7 +76,7 @@ def allocated(**allocation):
 
 
 def told(**fields):
-    """A claim whose device has binding conditions, and what its driver says of it."""
+    """Return a claim whose device has binding conditions, and what its driver reports."""
     device = {"request": "r", "driver": "d", "pool": "p", "device": "a"}
     conditional = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Failed"]}
     result = {**device, **conditional, "shareID": "s"}
@@ -218,7 +218,7 @@ TABLES = {
         "selectors": [Use(of_class(selectors=CEL), of_class())],
     },
     "DeviceClaim": {
-        # It is read where the claim is written (`kube.dra.requests`).
+        # Read where the claim is written (`kube.dra.requests`).
         "config": [],
         "constraints": [
             Use(claim(constraints=[{"matchAttribute": "d/x"}]), claim()),
@@ -302,7 +302,7 @@ TABLES = {
         "spec": [Use(template(spec=exactly()["spec"]), template())],
     },
 }
-# Of resource.k8s.io/v1beta2.
+# From resource.k8s.io/v1beta2.
 RULE_TABLES = {
     "DeviceTaintRuleSpec": {
         "deviceSelector": [Use(rule({"driver": "d"}), rule())],
@@ -312,7 +312,7 @@ RULE_TABLES = {
         name: [Use(rule({name: "x"}), rule())] for name in ("device", "driver", "pool")
     },
 }
-# Why these are of no matter to who gets which device.
+# Why these do not affect which device a pod gets.
 ELSEWHERE = {
     "DeviceTaint": {"of those who evict pods": "timeAdded"},
     "DeviceToleration": {"of those who evict pods": "tolerationSeconds"},
@@ -322,7 +322,7 @@ ELSEWHERE = {
         "of those who evict pods": "tolerations",
     },
 }
-# Kinds without a table: they say nothing by fields of their own that could be ignored.
+# Kinds without a table have no fields of their own that could be ignored.
 OTHERS = {
     "objects and lists": "DeviceClass DeviceClassList ResourceClaim ResourceClaimList "
     "ResourceClaimSpec ResourceClaimTemplate ResourceClaimTemplateList ResourceSlice "
@@ -356,7 +356,7 @@ def facts(of):
 
 
 def refusals(found):
-    """Why Kant does not do what is asked for, or does not give the device."""
+    """Return why Kant refuses the request, or does not give out the device."""
     asks = [ask for of in found.asks.requests for ask in of] if hasattr(found, "asks") else ()
     texts = [getattr(found, "problem", ""), *(ask.problem for ask in asks)]
     texts += [device.unusable for device in getattr(found, "devices", ())]

@@ -1,4 +1,4 @@
-"""What happens to the event loops of the door where descriptors are not as they think."""
+"""The gateway's event loops survive file descriptors that have changed under them."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ import pytest
 from scheduling.kube.door import loop as door_loop
 from scheduling.kube.door.loop import DoorLoop, aside
 
-# A connection that is being made is polled; then its descriptor is gone, or is another file's.
+# A loop polls a connection in progress; then its descriptor is gone, or belongs to another file.
 CLOSED = """
 import asyncio, os, socket, sys
 
@@ -56,7 +56,7 @@ def test_no_descriptor_that_was_closed_ends_the_process(of, then):
 
 
 def test_who_is_cancelled_as_an_answer_comes_ends():
-    """Or a door that is told to end while names are found goes on with what it found."""
+    """Otherwise a gateway told to end during name resolution would go on with what it found."""
     ended = threading.Event()
 
     def names_it():

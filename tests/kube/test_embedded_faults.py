@@ -1,4 +1,4 @@
-"""Faults that only the embedded cluster can be asked for, met by the door."""
+"""The gateway meets faults that only the embedded cluster can produce on request."""
 
 import logging
 import time

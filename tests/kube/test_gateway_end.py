@@ -1,4 +1,4 @@
-"""A gateway ends within a bound, whatever it is at; a list is given up only where the API server
+"""A gateway ends within a bound, whatever it is doing. It gives up a list only if the API server
 does not answer."""
 
 import asyncio
@@ -17,22 +17,22 @@ from scheduling.kube.door.watch import Reflector
 from scheduling.kube.seam import KubeError
 from tests.waiting import until
 
-MARGIN_S = 30.0  # of a machine that is busy; what it does not wait for takes longer
+MARGIN_S = 30.0  # for a busy machine; unbounded waits would take longer
 LATE_S = 60.0
-UNHEARD_S = 3.0  # thirty times as long as the pauses between small answers
+UNHEARD_S = 3.0  # thirty times the pauses between small answers
 
 
 @pytest.fixture(scope="module", autouse=True)
 def tasks_that_are_left():
-    """They are collected here: Python 3.11.7 cannot parse a file while it says of tasks that they
-    were destroyed (https://github.com/python/cpython/issues/106905)."""
+    """Collect them here: Python 3.11.7 cannot parse a file while it reports tasks that were
+    destroyed (https://github.com/python/cpython/issues/106905)."""
     yield
     gc.collect()
 
 
 @pytest.fixture
 def silent():
-    """The address of a server that takes connections and never answers."""
+    """Return the address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
         yield {"server": f"http://127.0.0.1:{listener.getsockname()[1]}"}
 
@@ -52,12 +52,12 @@ def stopped(made):
 
 
 def heard_for(made):
-    """From its start until the server was heard last, in seconds."""
+    """Return the seconds from the start until the server was last heard."""
     return made._client.heard_at - made._started_at
 
 
 async def deaf(*_):
-    """Takes no notice of being cancelled."""
+    """Ignore every cancellation."""
     while True:
         try:
             await asyncio.sleep(3600)
@@ -87,7 +87,7 @@ def test_although_a_task_does_not_notice_it(silent, monkeypatch, owner, name):
 
     monkeypatch.setattr(owner, name, begins)
     made = opened(silent)
-    if name != "close":  # which comes with the end
+    if name != "close":  # closing begins only at the end
         assert begun.wait(LATE_S)
     assert stopped(made)
     assert begun.is_set()
@@ -132,7 +132,7 @@ def test_one_that_cannot_end_sends_nothing_more_and_tells_when_it_has_ended(sile
     made = opened(silent)
     assert begun.wait(LATE_S)
     assert not stopped(made)
-    made.fence(time.monotonic() + 60)  # a late renewal does not wake it up
+    made.fence(time.monotonic() + 60)  # a late renewal does not wake it
     assert made._executor.settler.fence == -math.inf
     released.set()
     assert made.stop()
@@ -184,7 +184,8 @@ def test_one_whose_thread_ended_says_so(silent, monkeypatch):
 
 
 def test_a_first_list_is_waited_for_however_long_it_takes(silent, monkeypatch):
-    """By who sets up a demo or a bench; a server that says nothing at all is given up."""
+    """A caller that sets up a demo or a bench waits; a server that says nothing at all is given
+    up."""
     monkeypatch.setattr(gateway, "UNHEARD_S", UNHEARD_S)
     monkeypatch.setattr(gateway, "ASK_S", 0.1)
     monkeypatch.setattr(gateway, "LOOK_S", 0.1)

@@ -1,4 +1,4 @@
-"""Which news wake the scheduler at once, and which wait for others."""
+"""Which news wakes the scheduler at once, and which waits for more."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ def pod(*, node="node-1", phase="Pending", uid="u", **meta):
 
 
 class Heard:
-    """A gateway that has an event loop and no server, and how often it rang."""
+    """Return a gateway with an event loop but no server, and how often it rang."""
 
     def __init__(self):
         self.rung = 0

@@ -1,4 +1,4 @@
-"""Nodes whose GPUs are handed out in parts, with the labels that NVIDIA's and GKE's own have."""
+"""Nodes whose GPUs are handed out in parts, with the labels of NVIDIA's and GKE's own nodes."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ GPU, SHARED_GPU = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 H100 = "NVIDIA-H100-80GB-HBM3"
 ALLOCATABLE = {"cpu": "223500m", "memory": "2113191936Ki", "pods": "110"}
 CAPACITY = {"cpu": "224", "memory": "2113294336Ki", "pods": "110", "hugepages-1Gi": "0"}
-# As of GPU Operator 25.3 on a node of eight whole GPUs.
+# From GPU Operator 25.3, on a node of eight whole GPUs.
 WHOLE = {
     "kubernetes.io/hostname": "dgx-07",
     "nvidia.com/cuda.driver-version.full": "570.124.06",
@@ -49,7 +49,7 @@ INVALID = WHOLE | {
     "nvidia.com/gpu.replicas": "0",
     "nvidia.com/mig.config": "all-balanced",
 }
-# Two GPUs are whole, six are cut; `gpu.count` is of all of them.
+# Two GPUs are whole, six are divided; `gpu.count` covers all of them.
 MIXED = WHOLE | {
     "nvidia.com/mig-1g.10gb.count": "28",
     "nvidia.com/mig-1g.10gb.memory": "9984",
@@ -74,7 +74,7 @@ MPS = TIME_SLICED | {
 
 
 def manifest(labels, gpus, allocatable=None, annotations=None):
-    """A Node; `gpus`: what of GPUs is in its capacity, and in allocatable unless that is given."""
+    """Return a Node; `gpus`: its GPU capacity, and its allocatable unless that is given."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -94,7 +94,7 @@ def manifest(labels, gpus, allocatable=None, annotations=None):
 
 
 def told(*manifests, label_map=None):
-    """What one translator makes of a node as it is seen time and again."""
+    """Return what one translator makes of a node that it sees repeatedly."""
     translator = NodeTranslator(label_map or {})
     seen = [msgspec.convert(each, KubeNode) for each in manifests]
     return [translator.translate(each) for each in seen]
@@ -120,7 +120,7 @@ def test_slices_of_strategy_single_are_a_gpu_model_of_their_own(gpus):
 
 @pytest.mark.parametrize("declared", [{}, {"kant.io/link-model": "nvswitch-8"}])
 def test_nothing_joins_slices(declared):
-    """Eight slices of a node of four GPUs are no node of eight GPUs at NVSwitches."""
+    """Eight slices of a node of four GPUs are not a node of eight GPUs at NVSwitches."""
     labels = SINGLE | {
         "nvidia.com/gpu.count": "8",
         "nvidia.com/gpu.product": f"{H100}-MIG-3g.40gb",
@@ -154,7 +154,7 @@ def test_there_are_no_shares_of_slices():
 
 
 def test_a_node_that_single_cannot_describe_has_no_free_gpu():
-    """The device plugin ends there; the kubelet keeps its last capacity for a while."""
+    """The device plugin stops; the kubelet keeps the last capacity for a while."""
     node = node_of(INVALID, {GPU: "8"}, allocatable={GPU: "0"})
     assert (len(node.devices), node.healthy_gpus) == (8, 0)
     gone = node_of(INVALID, {GPU: "0"})
@@ -173,9 +173,9 @@ def test_a_node_that_single_cannot_describe_has_no_free_gpu():
     [(WHOLE, 56, 8), (WHOLE, 32, 8), (SINGLE, 8, 56), (SINGLE, 24, 56), (TIME_SLICED, 8, 32)],
 )
 def test_devices_of_a_kind_that_the_labels_do_not_tell_are_never_free(labels, advertised, expected):
-    """Feature discovery and the device plugin start anew one after the other."""
+    """Feature discovery and the device plugin restart one after the other."""
     node = node_of(labels, {GPU: str(advertised)})
-    assert (node.healthy_gpus, len(node.devices)) == (0, advertised)  # who holds one keeps it
+    assert (node.healthy_gpus, len(node.devices)) == (0, advertised)  # current holders keep them
     [why] = node.problems
     assert why.startswith("nvidia.com/gpu.count")
     assert "none is used until labels and status agree" in why

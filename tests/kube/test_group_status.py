@@ -1,4 +1,4 @@
-"""What group objects are told, in which version, and when."""
+"""What Kant writes to group objects, in which version, and when."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ def effect(api_version, *, placed):
 
 
 class Server:
-    """In place of the client: the replies by path."""
+    """Stands in for the client: replies by path."""
 
     def __init__(self, replies):
         self.replies, self.asked = replies, []
@@ -144,7 +144,7 @@ def test_a_group_that_counts_is_read_before_it_is_told(api_version, at):
     ],
 )
 def test_the_version_that_is_served(found, served):
-    """Kubernetes after 1.36 serves its PodGroups in others."""
+    """Kubernetes after 1.36 serves its PodGroups in other versions."""
     versions = ServedVersions(Server({"/apis/scheduling.k8s.io": found}))
     assert asyncio.run(versions.of(NATIVE)) == f"scheduling.k8s.io/{served}"
 
@@ -170,4 +170,4 @@ def test_where_it_is_told_and_what_replies_mean():
     assert said == {200: Result.DONE, 404: Result.GONE, 403: Result.REFUSED, 500: None}
     assert asyncio.run(request.look()).result is Result.GONE
     server.replies[path] = {"metadata": {}}
-    assert asyncio.run(request.look()) is None  # it is there: told again
+    assert asyncio.run(request.look()) is None  # it exists: write again

@@ -1,4 +1,4 @@
-"""The door's own HTTP: answers however they are cut, and connections that are kept."""
+"""The gateway's own HTTP: answers cut at any byte, and connections that are kept."""
 
 import asyncio
 import random
@@ -66,7 +66,7 @@ async def whole(connection):
 
 
 async def read(connection, data, cuts, *, ends=False):
-    """(status, body) of an answer that comes in pieces."""
+    """Return (status, body) of an answer that arrives in pieces."""
 
     async def come():
         for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
@@ -171,8 +171,8 @@ def test_the_server_waits_for_who_reads_slowly():
 # --- connections ----------------------------------------------------------------------------------
 @asynccontextmanager
 async def served(*answers):
-    """A pool for a server that gives each connection the answers of its turn, then closes it; and
-    the requests that came."""
+    """Return a pool for a server that gives each connection its own answers and then closes it, and
+    the requests that arrived."""
     left, came = list(answers), []
 
     async def serve(reader, writer):

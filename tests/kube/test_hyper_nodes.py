@@ -1,4 +1,4 @@
-"""Where nodes are by HyperNodes of Volcano, and which level a tier is."""
+"""Where HyperNodes of Volcano place nodes, and which level each tier is."""
 
 import msgspec
 import pytest
@@ -22,7 +22,7 @@ def exactly(kind, *names):
 
 
 def hyper_node(name, tier, members, **spec):
-    """As the API server gives it, as facts."""
+    """Return the object as facts, from the API server's form."""
     raw = {
         "metadata": {"name": name, "uid": f"uid-{name}"},
         "spec": {"tier": tier, "members": members, **spec},
@@ -30,7 +30,7 @@ def hyper_node(name, tier, members, **spec):
     return hyper_node_facts(msgspec.convert(raw, KubeHyperNode))
 
 
-# Two leaves under one spine, and one beside.
+# Two leaves under one spine, and one leaf elsewhere.
 TREE = (
     hyper_node("s0", 1, exactly("Node", "n0", "n1")),
     hyper_node("s1", 1, [member("Node", regexMatch={"pattern": "^n[23]$"})]),
@@ -40,7 +40,7 @@ TREE = (
 
 
 def where(objects, name, **labels):
-    """The topology of a node, nearest first, and what its page says."""
+    """Return a node's topology, nearest level first, and what its page says."""
     translator = NodeTranslator({})
     network = network_of({}, (), (), objects)
     translator.read_places_by(network.rows, network.tree)
@@ -53,10 +53,10 @@ def where(objects, name, **labels):
     [
         ("n0", {}, ("s3/s0", "s3", "")),
         ("n3", {}, ("s3/s1", "s3", "")),
-        # No HyperNode is above that of the node: of the next tier it is itself.
+        # No HyperNode is above the node's own, which therefore stands in for the next tier.
         ("n9", {"ex/row": "b"}, ("s2/s2", "s2", "")),
         ("n10", {}, ("", "", "")),
-        # Labels tell nothing any more.
+        # Labels no longer count.
         ("n10", {"network.topology.nvidia.com/leaf": "l"}, ("", "", "")),
     ],
 )
@@ -68,7 +68,7 @@ def test_the_lowest_of_four_tiers_are_hyper_nodes():
     tiers = (*TREE, hyper_node("c", 5, exactly("HyperNode", "s3")))
     assert where(tiers, "n0")[0] == ("c/s3/s0", "c/s3", "c")
     tiers += (hyper_node("rack", 0, exactly("Node", "n0")),)
-    # A member of two, of which none is within the other.
+    # A member of two HyperNodes, neither of which is within the other.
     translator = NodeTranslator({})
     network = network_of({}, (), (), tiers)
     translator.read_places_by(network.rows, network.tree)
@@ -100,7 +100,7 @@ def test_two_hyper_nodes_that_have_one_node_are_told_on_its_page():
     topology, problems = where(both, "n0")
     assert topology == ("s3/s0", "s3", "")
     assert problems == ["HyperNodes s0 and s9 both have the node: s0 counts"]
-    # One that is within the other is no contradiction.
+    # Nesting is no contradiction.
     above = (*TREE[:3], hyper_node("s3", 2, [*exactly("HyperNode", "s0"), *exactly("Node", "n0")]))
     assert where(above, "n0") == (("s3/s0", "s3", ""), [])
 
@@ -173,7 +173,7 @@ def test_others_say_the_levels_before_hyper_nodes_do():
 
 # --- what groups say ------------------------------------------------------------------------------
 def of_group(network, objects=TREE):
-    """What a PodGroup of Volcano becomes."""
+    """Return what Kant makes of a Volcano PodGroup."""
     marks, group = GROUPS["volcano"][:2]
     spec = {"minMember": 3, "networkTopology": network}
     names = network_of({}, (), (), objects).names

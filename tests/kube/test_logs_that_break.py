@@ -1,4 +1,4 @@
-"""A log whose stream breaks, in any way and at any place: whoever reads is told, and soon."""
+"""When a log's stream breaks, in any way and at any point, its reader soon learns of it."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ from scheduling.kube.seam import KubeError
 OF = ContainerRef("ns", "pod", "uid-1", "main")
 POD = json.dumps({"metadata": {"uid": "uid-1"}, "spec": {"nodeName": "n"}}).encode()
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-# On a machine that is busy, with what `impatient` sets; what is waited for is silent to the end of
+# Bounds for a busy machine, with the limits of `impatient`; the server stays silent to the end of
 # the test.
 SOON_S = 30.0
 
 
 class Scripted(socketserver.StreamRequestHandler):
-    """Answers for the pod, and for its log what the server's `script` does with the socket."""
+    """Answers requests for the pod; for its log, the server's `script` drives the socket."""
 
     def handle(self):
         while line := self.rfile.readline():
@@ -106,7 +106,7 @@ def silence(request):
 
 
 def drips(request, head=CHUNKED):
-    """Never silent for long, and never at an end."""
+    """Never silent for long, and never finished."""
     request.send(head)
     while not request.server.ended.wait(0.1):
         request.send(b"1\r\n.\r\n")
@@ -136,7 +136,7 @@ def test_it_ends_with_what_broke_it_and_gives_its_place_back(server, impatient, 
     log, ended = opened(server, follow=follow)
     with pytest.raises(KubeError):
         asyncio.run(gathered(log, found))
-    assert b"".join(found).startswith(b"line\n")  # what came before is not lost
+    assert b"".join(found).startswith(b"line\n")  # earlier output is not lost
     assert (ended, log.is_open) == ([1], False)
     log, ended = opened(server, follow=follow)
     with pytest.raises(KubeError):

@@ -137,7 +137,7 @@ def test_what_the_user_sets_replaces_and_may_refer_to_what_kant_sets():
     names = [each["name"] for each in made]
     assert len(names) == len(set(names))
     assert {each["name"]: each.get("value") for each in made}.items() >= mine.items()
-    # Kubernetes puts the value of an earlier variable in the place of $(NAME).
+    # Kubernetes replaces $(NAME) with the value of an earlier variable.
     assert names.index("KANT_ORDINAL") < names.index("MASTER_PORT") < names.index("NODE_RANK")
     reference = {"secretKeyRef": {"name": "net", "key": "port"}}
     assert {"name": "MASTER_PORT", "valueFrom": reference} in made
@@ -196,7 +196,7 @@ def test_a_stand_in_has_claims_by_templates_or_none():
     spec = stand_in_manifest(template(settings=PodSettings(device_claims=claims)), "pod", 0)["spec"]
     assert spec["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": "eight"}]
     assert spec["containers"][0]["resources"]["claims"] == [{"name": "gpus"}]
-    claims |= {"nic": {"device_class": "nic", "count": 1}}  # which Kant would make
+    claims |= {"nic": {"device_class": "nic", "count": 1}}  # Kant would make this one
     for asked in (template(settings=PodSettings(device_claims=claims)), template()):
         assert "resourceClaims" not in stand_in_manifest(asked, "pod", 0)["spec"]
 
@@ -278,7 +278,7 @@ def test_containers_share_volumes_variables_and_rights():
     assert fetch["command"] == ["get"]
     assert "restartPolicy" not in fetch
     assert proxy["restartPolicy"] == "Always"
-    # All of the pod together ask for what the job says.
+    # The containers together request what the job says.
     assert main["resources"]["requests"] == {"cpu": "1500m", "memory": "1024Mi"}
     assert proxy["resources"] == {"requests": {"cpu": "500m"}}
     assert fetch["resources"] == {"requests": {"memory": "512Mi"}}

@@ -1,4 +1,4 @@
-"""Levels of the network by Topology objects of Kueue and KAI: which label is which level, which of
+"""Network levels from Topology objects of Kueue and KAI: which label is which level, which of
 several objects counts, and what pods that name a level by its label are told."""
 
 import msgspec
@@ -31,7 +31,7 @@ KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 
 
 def topology(*widest_first, group=KUEUE, name="default", age=0):
-    """As the API server gives it, as facts."""
+    """Return the object as facts, from the API server's form."""
     raw = {
         "metadata": {
             "name": name,
@@ -51,16 +51,16 @@ def topology(*widest_first, group=KUEUE, name="default", age=0):
         (["ex/rack", "ex/block", "ex/hall"], [LEAF, SPINE, TOP]),
         (["ex/nvl", "ex/rack", "ex/block", "ex/hall"], [NVLINK, LEAF, SPINE, TOP]),
         (["ex/a", "ex/b", "ex/c", "ex/d", "ex/e"], [NVLINK, LEAF, SPINE, TOP, ""]),
-        # What Kant knows keeps its level, others are between.
+        # Labels that Kant knows keep their level; the others fall in between.
         (["ex/rack", ZONE], [LEAF, TOP]),
         (["ex/rack", "ex/block", ZONE], [LEAF, SPINE, TOP]),
         (["nvidia.com/gpu.clique", "ex/rack"], [NVLINK, LEAF]),
         ([f"{GKE}host", f"{GKE}subblock", f"{GKE}block"], [NVLINK, LEAF, SPINE]),
         ([ZONE, "ex/region"], [TOP, ""]),
         (["ex/a", "ex/b", f"{GKE}subblock"], [NVLINK, "", LEAF]),
-        # Its layers tell by their number alone how wide they are.
+        # AWS layers show only by their number how wide they are.
         ([f"{AWS}3", f"{AWS}2", f"{AWS}1"], [LEAF, SPINE, TOP]),
-        # In another order than Kant's.
+        # The order differs from Kant's.
         ([ZONE, f"{GKE}subblock"], [LEAF, SPINE]),
     ],
 )
@@ -133,7 +133,7 @@ def test_of_kueue_those_count_that_a_flavor_names():
     assert network_of({}, [old, new], [flavor]).names.by == "Topology new of kueue.x-k8s.io"
     without = FlavorFacts("other", "u", "")
     assert network_of({}, [old, new], [without]).names.by == "Topology old of kueue.x-k8s.io"
-    # Flavors are none of KAI's.
+    # Flavors do not apply to KAI.
     kai = topology("ex/hall", group=KAI, age=4)
     assert network_of({}, [old, new, kai], [flavor]).names.by == "Topology default of kai.scheduler"
 
@@ -158,7 +158,7 @@ def test_nodes_are_where_the_objects_say():
     assert after.node.topology == ("b1/r1", "b1", "")
     assert after.facts["leaf"].source == "ex/rack"
     assert after == translator.translate(kube_node(labels=labels))
-    # A node without the label is in no group, whatever else tells of one.
+    # A node without the label is in no group, whatever else suggests one.
     other = {**H100, "network.topology.nvidia.com/leaf": "l1"}
     assert translator.translate(kube_node(labels=other)).node.topology == ("", "", "")
     translator.read_places_by({})
@@ -189,7 +189,7 @@ def test_a_label_means_the_level_that_the_object_gives_it():
     names = network_of({}, [topology("ex/block", "ex/rack")]).names
     assert (names.meant(asked("ex/rack")), names.meant(asked("ex/block"))) == (LEAF, SPINE)
     assert names.meant(asked("ex/rack", required=False)) == LEAF
-    # That label tells no level of these nodes any more.
+    # That label is no longer a level of these nodes.
     with pytest.raises(Contradicts, match="Topology default of "):
         names.meant(asked("network.topology.nvidia.com/leaf"))
 

@@ -1,4 +1,4 @@
-"""Which nodes a pod may be on: one noun from the document to the pod, and back."""
+"""Node rules, which say where a pod may run: the same from the document to the pod, and back."""
 
 import random
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Where a node lies in the network, by its labels, and what it is told where they disagree."""
+"""Where a node's labels place it in the network, and what its page says if they disagree."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_a_leaf_under_two_spines_is_contradictory():
     odd = translator.translate(kube_node("n3", labels={**H100, **network("l1", "s2")})).node
     assert odd.topology == ("s2/l1", "s2", "")
     assert odd.problems == ("leaf 'l1' is under 's1' on other nodes, but under 's2' here",)
-    # When the others are gone, it is right.
+    # It is right once the other nodes are gone.
     translator.forget("n1")
     translator.forget("n2")
     again = translator.translate(kube_node("n3", labels={**H100, **network("l1", "s2")}))

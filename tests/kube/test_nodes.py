@@ -130,7 +130,7 @@ def test_gpus_that_no_plugin_advertises_are_never_free():
 
 @pytest.mark.parametrize("amounts", [{GPU: "0"}, {}])
 def test_gpus_that_no_plugin_advertises_are_for_a_driver_of_devices_to_give(amounts):
-    """Feature discovery counts them in labels where no plugin is, too."""
+    """Feature discovery counts GPUs in labels even without a device plugin."""
     facts = facts_of(capacity={"cpu": "64", "memory": "1Gi", **amounts})
     bare = facts.unplugged
     assert (bare.devices, bare.unnamed_unhealthy, bare.problems, bare.gpu_resource) == (
@@ -145,7 +145,7 @@ def test_gpus_that_no_plugin_advertises_are_for_a_driver_of_devices_to_give(amou
 
 @pytest.mark.parametrize("amounts", [{GPU: "0"}, {}])
 def test_gpus_that_a_starting_kubelet_does_not_tell_of_are_not_gone(amounts):
-    """It tells of none until the device plugin is there again; what runs there goes on."""
+    """The kubelet reports no GPUs until the device plugin is back; running pods go on."""
     translator, labels = NodeTranslator({}), {"cloud.google.com/gke-accelerator": "nvidia-l4"}
     told = {"cpu": "64", GPU: "8"}
     before = translator.translate(kube_node(labels=labels, capacity=told)).node
@@ -242,7 +242,7 @@ def test_a_plugin_that_advertises_shares_gives_them_on_the_gpus_that_kant_chose(
     assert facts.node.gives_shares
     assert facts.facts["shares"] == Sourced(8000, "status.allocatable[kant.io/gpu-milli]")
     assert facts.facts["device_choice"] == Sourced("exact", "status.capacity[kant.io/gpu-milli]")
-    # One GPU less of both is a bad GPU; shares of fewer GPUs than there are is a contradiction.
+    # One GPU less in both is a bad GPU; shares for fewer GPUs than exist are a contradiction.
     fewer = facts_of(capacity=amounts, allocatable={GPU: "7", "kant.io/gpu-milli": "7k"})
     assert fewer.node.gives_shares
     away = facts_of(capacity=amounts, allocatable={GPU: "8", "kant.io/gpu-milli": "0"})
@@ -261,7 +261,7 @@ def test_nics_from_the_annotation_and_their_health():
         *(Nic(0, numa=0), Nic(1, numa=0, healthy=False)),
         *(Nic(2, numa=1), Nic(3, numa=1)),
     )
-    # By the annotation they are counted, not asked for.
+    # The annotation only counts NICs; pods do not request them as a resource.
     amounts = {GPU: "8", "rdma/shared": "1000"}
     told = facts_of(annotations={"kant.io/nics": "8"}, capacity=amounts)
     assert [nic.resource for nic in told.node.nics] == [""] * 8

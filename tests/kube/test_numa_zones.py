@@ -1,4 +1,4 @@
-"""What one pod can get of a node whose kubelet aligns it to one NUMA zone."""
+"""How much one pod can get of a node whose kubelet aligns it to one NUMA zone."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ SINGLE = [
 
 
 def zones(*gpus, resource="nvidia.com/gpu", **more):
-    """As the agent of a node tells of it, as facts."""
+    """Return a node's zones as facts, from its agent's report."""
 
     def zone(n, count):
         told = dict.fromkeys(("capacity", "allocatable", "available"), count)
@@ -41,9 +41,9 @@ def zones(*gpus, resource="nvidia.com/gpu", **more):
         (zones(4, 4, attributes=None), 0),
         (zones(4, 4, attributes=None, topologyPolicies=["SingleNUMANodePodLevel"]), 4),
         (zones(4, 4, attributes=None, topologyPolicies=["BestEffortPodLevel"]), 0),
-        # Attributes are newer.
+        # Attributes are the newer form.
         (zones(4, 4, topologyPolicies=["BestEffortPodLevel"]), 4),
-        # Devices that tell of no zone are of all of them.
+        # Devices that report no zone belong to all zones.
         (zones(4, 4, resource="cpu"), 0),
     ],
 )

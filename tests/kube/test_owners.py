@@ -1,4 +1,4 @@
-"""How owners are followed: what their watches say, and what the pods that name them are told."""
+"""How Kant follows owners: what their watches report, and what pods that name them are told."""
 
 import asyncio
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ DENIED = KubeError("Kant may not list jobs.batch", "grant it", code=403)
 
 
 class Watch:
-    """In place of a reflector: it says what a test has it say."""
+    """Stands in for a reflector: reports what a test tells it to."""
 
     made: list["Watch"] = []
 
@@ -38,7 +38,7 @@ class Watch:
 
 @pytest.fixture
 def followed(monkeypatch):
-    """Owners, and by name of the pod what was told of it."""
+    """Return the owners, and what each pod, by name, was told about them."""
     monkeypatch.setattr(door, "Reflector", Watch)
     monkeypatch.setattr(door, "COMES_WITHIN_S", 0.0)
     monkeypatch.setattr(Watch, "made", [])
@@ -89,7 +89,7 @@ def test_a_kind_is_watched_once_and_each_object_is_news_of_all_its_pods(followed
     watch.listed(job())
     assert {reason(told, name) for name in told} == {2}
     before = {name: len(all_) for name, all_ in told.items()}
-    watch.told.seen(job())  # nothing that matters has changed
+    watch.told.seen(job())  # nothing relevant has changed
     assert {name: len(all_) for name, all_ in told.items()} == before
     watch.told.seen(job(3))
     assert {reason(told, name) for name in told} == {3}

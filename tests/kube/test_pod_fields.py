@@ -1,8 +1,8 @@
-"""What a pod says is honoured or refused, never ignored: field by field of core/v1.
+"""Kant honours or refuses what a pod says, and never ignores it: field by field of core/v1.
 
-Each field is in one table: it changes what Kant knows of the pod (that this is honoured, tests of
-its subject show), it is refused by name, or it has nothing to do with where the pod can be. A field
-that a newer Kubernetes adds fails the last test until somebody has said which.
+Each field is in one table. Either it changes what Kant knows of the pod (other tests show that Kant
+honours it), or Kant refuses it by name, or it does not affect where the pod can run. A field that a
+newer Kubernetes adds fails the last test until somebody classifies it.
 """
 
 import json
@@ -41,8 +41,8 @@ def volume(name, **source):
     return {"volumes": [{"name": "v", name: source}]}
 
 
-# Of each field a spec that uses it, one without, and what Kant does: COUNTS, or which field it
-# names when it refuses. What is left out here has nothing to do with where a pod can be.
+# For each field: a spec that uses it, one that does not, and what Kant does: COUNTS, or the field
+# that its refusal names. Fields left out here do not affect where a pod can run.
 SPEC = {
     "affinity": [
         (affinity("nodeAffinity", **{REQUIRED: {"nodeSelectorTerms": [TERM]}}), {}, COUNTS),
@@ -83,7 +83,7 @@ SPEC = {
     "workloadRef": [({"workloadRef": {"name": "w"}}, {}, "spec.workloadRef")],
 }
 CONTAINER = {
-    "name": [],  # tells whose resources the status of a resized pod has
+    "name": [],  # links a resized pod's status to the container
     "ports": [(container(ports=[PORT]), container(), COUNTS)],
     "resources": [
         (container(resources={"limits": {"nvidia.com/gpu": "1"}}), container(), COUNTS),
@@ -97,7 +97,7 @@ CONTAINER = {
             COUNTS,
         )
     ],
-    # For people to see, and for what a tenant may name.
+    # For display, and for what a tenant may name.
     "image": [(container(image="j"), container(), COUNTS)],
     "command": [(container(command=["a"]), container(), COUNTS)],
     "args": [(container(args=["a"]), container(), COUNTS)],
@@ -170,8 +170,8 @@ TABLES = {
     "PodAffinityTerm": POD_AFFINITY,
     "Volume": VOLUME,
 }
-OLDER = {"workloadRef"}  # of Kubernetes 1.35 alone
-# Why these are of no matter to where a pod can be.
+OLDER = {"workloadRef"}  # in Kubernetes 1.35 only
+# Why these do not affect where a pod can run.
 ELSEWHERE = {
     "PodSpec": {
         "the kubelet's": "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy "
@@ -230,7 +230,7 @@ def read_one(spec, number):
 
 
 def test_a_pod_is_read_the_same_after_others():
-    """What is remembered of a spec is none of another one."""
+    """What Kant remembers of one spec does not leak into another."""
     specs = [
         spec for cases in SPEC.values() for used, unused, _ in cases for spec in (used, unused)
     ]
@@ -274,7 +274,7 @@ PENDING = {"type": "PodResizePending", "status": "True"}
     ("pod", "cpu_milli"),
     [
         (("2", "1", {"cpu": "1"}), 2000),  # it grows
-        (("1", "2", {"cpu": "1"}), 2000),  # it shrinks, and its containers have not yet
+        (("1", "2", {"cpu": "1"}), 2000),  # it shrinks, but its containers have not yet
         (("1", "1", {"cpu": "2"}), 2000),
         (("4", "1", {"cpu": "1"}, {**PENDING, "reason": "Deferred"}), 4000),
         (("4", "1", {"cpu": "1"}, {**PENDING, "reason": "Infeasible"}), 1000),

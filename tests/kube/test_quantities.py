@@ -45,14 +45,14 @@ def container(restart="", limits=None, **requests):
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        # Containers add up; a limit alone is the request.
+        # Containers add up; a limit alone counts as the request.
         (
             PodSpec(
                 containers=[container(cpu="1", gpu="2"), container(limits={"cpu": "500m"})],
             ),
             PodHolding(2, 0, 1500, 0),
         ),
-        # One init container after another: the largest alone, where it exceeds the sum.
+        # Init containers run one after another: only the largest counts, if it exceeds the sum.
         (
             PodSpec(
                 containers=[container(cpu="1", memory="1Gi")],
@@ -68,7 +68,7 @@ def container(restart="", limits=None, **requests):
             ),
             PodHolding(0, 0, 2500, 0),
         ),
-        # … but not beside an earlier one.
+        # … but not beside an earlier init container.
         (
             PodSpec(
                 containers=[container(cpu="1")],
@@ -93,7 +93,7 @@ def container(restart="", limits=None, **requests):
             PodSpec(containers=[Container(Resources({"amd.com/gpu": 4}))]),
             PodHolding(4, 0, 0, 0, gpu_resources=("amd.com/gpu",)),
         ),
-        # Every other resource with a domain in its name is counted as it is called.
+        # Every other resource with a domain in its name counts under its own name.
         (
             PodSpec(
                 containers=[

@@ -1,4 +1,4 @@
-"""Gangs of what real controllers made on a real API server (tests/kube/recorded)."""
+"""Gangs of pods that real controllers made on a real API server (tests/kube/recorded)."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ from tests.kube.recorded import recorded
 
 translate = pod_translator("kant")
 
-# The gangs of each, with the least of each of their groups that starts together.
+# The gangs of each workload, with the minimum of each group that starts together.
 GANGS = {
     "jobset": {"JobSet/train": {"driver": 1, "workers": 4}},
     "jobset-depends-on": {"JobSet/steps/1": {"load": 1}},
@@ -26,7 +26,7 @@ GANGS = {
     },
     "lws-leader-ready": {"LeaderWorkerSet/later/0/leader": {"leader": 1}},
     "mpijob": {"MPIJob/ring": {"launcher": 1, "worker": 2}},
-    # Its launcher comes when they are ready.
+    # Its launcher comes when the workers are ready.
     "mpijob-waits": {"MPIJob/late/workers": {"worker": 2}},
     "pytorchjob": {"PyTorchJob/tune": {"master": 1, "worker": 2}},
     "pytorchjob-elastic": {"PyTorchJob/grow": {"worker": 2}},
@@ -42,7 +42,7 @@ GANGS = {
     "rayservice": {"RayCluster/*": {"headgroup": 1, "small": 2, "hosts": 2}},
 }
 ELASTIC = {"pytorchjob-elastic", "tfjob-min-available", "raycluster", "rayjob", "rayservice"}
-# Which pods ask for no GPU: those that lead.
+# Which pods request no GPU: the leaders.
 LEADERS = {
     "jobset": {"driver"},
     "jobset-depends-on": {"load"},
@@ -67,7 +67,8 @@ def test_pods_of_a_real_controller_are_the_gangs_of_their_owner(each):
     owners = {owner["metadata"]["uid"]: owner for owner in each.owners}
 
     def read(reference):
-        """By its uid; pods may name another owner than those that made them, without one."""
+        """Find an owner by uid; without a uid, by name, because pods may name an owner other than
+        the one that made them."""
         asked = reference.kind, reference.name
         named = (o for o in each.owners if (o["kind"], o["metadata"]["name"]) == asked)
         found = owners.get(reference.uid) if reference.uid else next(named, None)

@@ -1,5 +1,5 @@
 """Pods of jobs in a namespace that enforces the Pod Security Standard `restricted`, on a real API
-server: from the document of the job to the pod that is let in."""
+server: from the job document to the admitted pod."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def restricted(kube_apiserver):
 
 
 def created(api, change, name="pod"):
-    """The answer to the pod that Kant makes of a job with this change."""
+    """Return the answer to the pod that Kant makes of a job with this change."""
     [pods] = job_spec({**HELLO, **change}).job.pod_sets
     run = content(PodSet(**columns_of(pods)))
     template = PodTemplate(

@@ -1,4 +1,4 @@
-"""What is made of each reply, with a scripted API server: the table of replies, case by case."""
+"""How Kant handles each reply, with a scripted API server: the table of replies, case by case."""
 
 import asyncio
 from typing import Any
@@ -55,7 +55,7 @@ CONFLICT = reply(409)
 
 
 class Script:
-    """Stands for the client: gives the replies in turn, and keeps what was asked."""
+    """Stands in for the client: gives the replies in turn and records the requests."""
 
     def __init__(self, *replies: Reply | Exception) -> None:
         self._replies = list(replies)
@@ -72,7 +72,7 @@ class Script:
 
 @pytest.fixture
 def pauses(monkeypatch) -> list[float]:
-    """The pauses that were made; none of them takes time."""
+    """Return the pauses that were made; none of them takes time."""
     made: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -191,7 +191,7 @@ TWO = {"code": 500, "message": "This pod has more than one PodDisruptionBudget"}
             [EVICTION, PATCH, EVICTION],
         ),
         (EVICT_TRACKED, [reply(429, BUDGET)], Result.BLOCKED, [EVICTION]),
-        (  # a budget came to forbid it after it was asked: the pod stays, and is counted
+        (  # a later budget forbids it: the pod stays, and counts
             EVICT_TRACKED,
             [reply(201), reply(200), reply(429, BUDGET), reply(200)],
             Result.BLOCKED,

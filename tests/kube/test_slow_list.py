@@ -1,5 +1,5 @@
-"""A large cluster that its API server lists as slowly as with 1 % of a core comes up late, and
-never fails for it."""
+"""A large cluster whose API server lists it as slowly as with 1 % of a core comes up late, and
+never fails because of that."""
 
 import json
 import threading
@@ -14,10 +14,10 @@ from scheduling.kube.door.gateway import STOP_WITHIN_S, Gateway
 from scheduling.kube.seam import NodeSeen
 
 NODES = 12_500
-PIECES = 50  # in which the list of nodes comes
-# All bounds of the gateway that are about time are so much shorter than in life.
+PIECES = 50  # of the list of nodes
+# The gateway's time bounds, scaled down from their real values.
 BOUND_S, PAUSE_S = 3.0, 0.2
-MARGIN_S = 30.0  # of a machine that is busy; to the end of the list it is longer
+MARGIN_S = 30.0  # for a busy machine; the list takes longer than this
 
 
 def node(number):
@@ -31,7 +31,8 @@ def node(number):
 
 
 class Slow(BaseHTTPRequestHandler):
-    """Sends a piece, and is silent for PAUSE_S. `streams`: whether it knows lists as watches."""
+    """Sends a piece, then is silent for PAUSE_S. `streams`: whether it supports lists as
+    watches."""
 
     protocol_version = "HTTP/1.1"
 
@@ -72,7 +73,7 @@ class Slow(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def _stream(self, count):
-        """The objects and the end of the list, None = only what is new, and then nothing more."""
+        """Send the objects and the end of the list (None = only news), then nothing more."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -96,12 +97,13 @@ class SlowServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_):
-        """Whoever was answered has gone."""
+        """The client has gone."""
 
 
 @pytest.fixture(params=["streamed", "in pages"])
 def slow(request, monkeypatch):
-    """The access to such a server, with the bounds of the gateway as short as the pauses ask."""
+    """Return the access to such a server, with the gateway's bounds as short as the pauses
+    require."""
     for owner, name in (
         (gateway, "UNHEARD_S"),
         (gateway, "ASK_S"),
@@ -126,14 +128,14 @@ def opened(access):
 
 
 def own_threads():
-    """Those that are not the server's."""
+    """Return the threads that are not the server's."""
     return {each for each in threading.enumerate() if "process_request" not in each.name}
 
 
 def test_it_comes_up_late_and_never_fails(slow):
     made, began = opened(slow), time.monotonic()
-    made.wait_synced()  # raises where it is given up
-    # The list is longer than any bound on silence.
+    made.wait_synced()  # raises if the gateway gives up
+    # The list takes longer than any bound on silence.
     assert time.monotonic() - began > 2 * BOUND_S
     seen = [each for each in made.drain() if isinstance(each, NodeSeen)]
     assert {each.facts.node.name for each in seen} == {f"n{n:05}" for n in range(NODES)}

@@ -1,4 +1,4 @@
-"""What anybody may write into a pod, a node or an answer arrives as the database can store it."""
+"""Any text in a pod, a node or an answer arrives in a form that the database can store."""
 
 import msgspec
 import pytest

@@ -89,7 +89,7 @@ class ScriptedClient(Client):
 
 
 class Watched:
-    """What a reflector said while the script lasted."""
+    """Return what a reflector reported while the script lasted."""
 
     def __init__(self, monkeypatch, *answers, seen=None):
         self.news, self.health, self.pauses = [], [], []
@@ -125,7 +125,7 @@ class Watched:
 
 
 def streamed(*names, version="9"):
-    """The answer to the first list, as a stream that then ends."""
+    """Return the answer to the first list, as a stream that then ends."""
     events = [event("ADDED", pod(name)) for name in names]
     return Response(chunks=[*events, bookmark(version, end=True)])
 
@@ -322,7 +322,7 @@ def test_a_list_may_take_any_time_and_each_longer_pause(monkeypatch):
     times = WatchTimes()
     assert [silence for _, silence in asked[:3]] == [120, 240, 480]
     assert {within for within, _ in asked[:3]} == {"86400"}
-    # Listed: from here on it is a watch, whose silence means that the connection died.
+    # The list is complete: this is now a watch, whose silence means that the connection died.
     for within, silence in asked[3:]:
         assert times.watch[0] <= int(within) <= times.watch[1]
         assert silence == int(within) + times.grace

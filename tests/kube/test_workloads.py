@@ -418,7 +418,7 @@ def test_a_pod_group_says_the_least_that_starts_together(kind):
 
 
 def test_a_pod_group_that_a_job_owns_is_above_the_job():
-    """As the Job controller of Kubernetes 1.36 makes them."""
+    """Objects as the Job controller of Kubernetes 1.36 makes them."""
     marks, group = GROUPS["native"]
     owners = [owner_of("batch/v1", "Job", "tune")]
     group = {**group, "metadata": {**group["metadata"], "ownerReferences": owners}}
