@@ -82,7 +82,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         self.promised: set[str] = set()
         self.disturbed: set[str] = set()  # preemptors that something happened to meanwhile
         self.known: set[str] = set()
-        self.waits: dict[str, float] = {}  # since when each job waits for places, as seen from here
+        self.waits: dict[str, float] = {}  # each wait for places, observed here
 
     @rule(
         asks=st.sampled_from(ASKS),

@@ -328,7 +328,7 @@ def test_pods_are_spread_evenly_and_wait_for_more_domains():
     assert place(state, asks("uneven", rules)) is None
     three = PodRules(("b",), spread=(Spread("b", ZONE, 1, 3),))
     assert place(state, asks("first", three)) is not None
-    assert place(state, asks("second", three)) is None  # y is full, x has one, and a third is none
+    assert place(state, asks("second", three)) is None  # y full, x has one, no third zone
 
 
 def test_what_is_liked_is_chosen_while_there_is_room():

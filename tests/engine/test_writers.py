@@ -57,5 +57,5 @@ def test_a_noun_is_written_where_it_stands(
         for path in ENGINE.rglob("*.py")
         if (there := written(ast.parse(path.read_text())) & mine)
     }
-    assert "record" not in variables or "state.py" in found  # the search finds what is there
+    assert "record" not in variables or "state.py" in found  # or the search found nothing
     assert {path: there for path, there in found.items() if path not in writers} == {}

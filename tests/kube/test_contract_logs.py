@@ -51,7 +51,7 @@ def test_another_pod_of_the_same_name_is_not_read(place):
 
 
 def test_a_pod_without_a_node_is_not_ready(place, monkeypatch):
-    monkeypatch.setattr("scheduling.kube.door.logs.SILENT_AFTER_S", 60.0)  # a slow answer is one
+    monkeypatch.setattr("scheduling.kube.door.logs.SILENT_AFTER_S", 60.0)  # slow answers count
     place.make_pod("p")
     for options in ({}, {"follow": True}):
         assert str(refused(NotReady, place, "p", **options)) == "it has no node yet"

@@ -121,7 +121,7 @@ def test_a_tenant_without_a_quota_borrows_where_the_nearest_above_it_does(family
     quota("lab", 0)
     assert told() == {"lab": 9.0, "a": 4.0, "org": 1.0}
     tenant("poor")
-    held(job(cluster, "poor", tenant="poor"), 0, HOUR, milli=2000)  # nobody guarantees it any
+    held(job(cluster, "poor", tenant="poor"), 0, HOUR, milli=2000)  # not guaranteed
     assert told() == {"lab": 9.0, "a": 4.0, "org": 1.0, "poor": 2.0}
 
 

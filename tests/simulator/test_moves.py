@@ -32,7 +32,7 @@ def test_a_replica_that_moves_ends_when_it_would_have_and_loses_nothing():
 
 def test_a_replica_whose_time_is_over_while_it_moves_ends_in_its_new_place():
     outcome = _moving(evict_s=250).run()
-    assert rows(outcome)["other"] == (1, 120 + 250, "SUCCEEDED")  # once a minute
+    assert rows(outcome)["other"] == (1, 120 + 250, "SUCCEEDED")  # looks once a minute
     assert list(outcome.observer.jobs.moves) == [0, 0, 1]
 
 
