@@ -80,13 +80,13 @@ def main(arguments: list[str] | None = None) -> int:
 def check_port(port: str) -> None:
     """Raise CannotStart if the port is invalid or cannot be listened on."""
     if not re.fullmatch("[0-9]{1,9}", port) or int(port) > LAST_PORT:
-        obstacle = f"PORT={port} is no port: those are 0 to {LAST_PORT}, and 0 is any free one"
+        obstacle = f"PORT={port} is not a port: ports are 0 to {LAST_PORT}, and 0 is any free one"
     elif refused := refusal(int(port)):
         obstacle = f"port {port} cannot be used ({refused})"
     else:
         return
     free = next((each for each in range(8001, 8101) if not refusal(each)), 0)
-    raise CannotStart(f"{obstacle}. Choose another: make run PORT={free}")
+    raise CannotStart(f"{obstacle}. Choose another port: make run PORT={free}")
 
 
 def refusal(port: int) -> str:
@@ -106,8 +106,8 @@ def check_fleet(fleet: str) -> None:
     if fleet in shipped or Path(fleet.removeprefix(OPENB)).is_file():
         return
     raise CannotStart(
-        f"FLEET={fleet} is no fleet. It is one of {', '.join(shipped)}, {OPENB}FILE.csv or the "
-        "path of an inventory: make run FLEET=demo"
+        f"FLEET={fleet} is not a fleet. It must be one of {', '.join(shipped)}, {OPENB}FILE.csv "
+        "or the path of an inventory: make run FLEET=demo"
     )
 
 
@@ -218,7 +218,7 @@ def check_environment() -> None:
 
 
 def belongs_to_others() -> str:
-    return f"Give {VENV} to yourself, or remove it: it is made again."
+    return f"Give {VENV} to yourself, or remove it: make creates it again."
 
 
 def make_environment() -> None:

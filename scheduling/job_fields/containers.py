@@ -85,7 +85,7 @@ def _security(given: Mapping[str, Any], at: Path, faults: Faults) -> None:
     for field in ("add_capabilities", "drop_capabilities"):
         for index, name in enumerate(given.get(field, ())):
             good = bool(CAPABILITY.fullmatch(name)) and not name.startswith("CAP_")
-            told = "Not a capability, as Kubernetes writes it without CAP_: IPC_LOCK, ALL."
+            told = "Not a capability. Write it without CAP_, as Kubernetes does: IPC_LOCK, ALL."
             faults.unless(good, (*at, field, index), told)
     if (seccomp := given.get("seccomp")) is not None:
         faults.unless(seccomp in SECCOMP, (*at, "seccomp"), texts.one_of(", ".join(SECCOMP)))
@@ -94,14 +94,14 @@ def _security(given: Mapping[str, Any], at: Path, faults: Faults) -> None:
             faults.unless(
                 given.get(field, wanted) == wanted,
                 (*at, field),
-                "`restricted` asks for another value. Leave one of them out.",
+                "`restricted` requires a different value. Leave one of them out.",
             )
     as_root = given.get("run_as_user") == 0
     non_root = given.get("run_as_non_root") or given.get("restricted")
     faults.unless(
         not (as_root and non_root),
         (*at, "run_as_user"),
-        "0 is root, and the pods are not to run as root. Name another user.",
+        "0 is root, and the pods must not run as root. Give another user.",
     )
 
 
@@ -113,7 +113,7 @@ def _probes(given: Mapping[str, Mapping[str, Any]], at: Path, faults: Faults) ->
             ("command" in probe) != ("port" in probe), here, "Give exactly one of command, port."
         )
         if (path := probe.get("http_path")) is not None:
-            faults.unless("port" in probe, (*here, "http_path"), "Needs the port that answers.")
+            faults.unless("port" in probe, (*here, "http_path"), "Give the port to probe.")
             faults.unless(path.startswith("/"), (*here, "http_path"), "Must begin with /.")
 
 

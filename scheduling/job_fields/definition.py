@@ -75,8 +75,8 @@ Expressions = Annotated[list[NodeExpressionDocument], Meta(max_length=values.MAX
 class NodeTermDocument(Struct, frozen=True, kw_only=True):
     """A term; all its expressions have to hold."""
 
-    match_expressions: Annotated[Expressions, Meta(description="Of labels.")] = []
-    match_fields: Annotated[Expressions, Meta(description="Of metadata.name.")] = []
+    match_expressions: Annotated[Expressions, Meta(description="On node labels.")] = []
+    match_fields: Annotated[Expressions, Meta(description="On metadata.name.")] = []
 
 
 class VolumeDocument(Struct, frozen=True, kw_only=True):

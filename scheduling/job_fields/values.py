@@ -129,7 +129,7 @@ def _affinity(terms: Sequence[Mapping[str, Any]], at: Path, faults: Faults) -> N
 def _expression(expression: NodeExpression, at: Path, faults: Faults) -> None:
     key, operator, values, of_name = expression
     if of_name:
-        faults.unless(key == NAME, (*at, "key"), f"Must be {NAME}, the one field there is.")
+        faults.unless(key == NAME, (*at, "key"), f"Must be {NAME}, the only field.")
     else:
         faults.unless(is_label_key(key), (*at, "key"), "Not the name of a Kubernetes label.")
     if wrong := wrong_expression(expression):
@@ -162,7 +162,7 @@ def _toleration(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
     faults.unless(
         is_label_key(key) if key else operator == "Exists",
         (*at, "key"),
-        "Must be a taint's key; only Exists may leave it out.",
+        "Must be a taint key; only with Exists it may be left out.",
     )
     faults.unless(
         item.get("effect", "") in ("", *EFFECTS),
@@ -190,7 +190,7 @@ def _extended(amounts: Mapping[str, int], at: Path, faults: Faults) -> None:
     """
     for name in amounts:
         if name in OWN_RESOURCES:
-            faults.add((*at, name), f"Ask for it by `{OWN_RESOURCES[name]}`.")
+            faults.add((*at, name), f"Use `{OWN_RESOURCES[name]}` for this resource.")
         elif not is_space(name) and (
             "/" not in name
             or not is_label_key(f"requests.{name}")
@@ -230,17 +230,19 @@ def _device_claims(given: Mapping[str, Mapping[str, Any]], at: Path, faults: Fau
             continue
         check_name(claim[source[0]], (*here, source[0]), faults)
         for field in ("count", "selectors") if "template" in claim else ():
-            faults.unless(field not in claim, (*here, field), "The template says it. Leave it out.")
+            faults.unless(
+                field not in claim, (*here, field), "The template sets this. Leave it out."
+            )
         for index, expression in enumerate(claim.get("selectors", ())):
             try:
                 selector(expression)
             except WrongSelector as wrong:
-                faults.add((*here, "selectors", index), f"Not an expression of CEL: {wrong}.")
+                faults.add((*here, "selectors", index), f"Not a valid CEL expression: {wrong}.")
 
 
 def check_image(image: str, at: Path, faults: Faults) -> None:
     good = bool(image) and not re.search(r"\s", image)
-    faults.unless(good, at, "Not the name of an image.")
+    faults.unless(good, at, "Not a valid image name.")
 
 
 def _object(name: str, at: Path, faults: Faults) -> None:

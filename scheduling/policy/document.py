@@ -145,7 +145,7 @@ def _fault_of(kind: type, value: Any) -> str:
     if kind is bool:
         return "" if isinstance(value, bool) else "Must be true or false."
     if kind is str:
-        return "" if isinstance(value, str) else "Must be a text."
+        return "" if isinstance(value, str) else "Must be a string."
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind is int:
         good = number and isinstance(value, int) and 0 <= value <= MAX_COUNT

@@ -200,7 +200,7 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
                 "id_sets-0-min_count",
                 "Pods that start one by one have no minimum number.",
             ),
-            ({"sets-0-image": "two words"}, "id_sets-0-image", "Not the name of an image"),
+            ({"sets-0-image": "two words"}, "id_sets-0-image", "Not a valid image name"),
             ({"tenant": "search"}, "id_tenant", "Choose one of vision."),
             ({"max_restarts": "1001"}, "id_max_restarts", "Must be from 0 to 1000."),
             ({"limit_min": "0"}, "id_limit_min", "Must be from 0.02 to"),
@@ -238,7 +238,7 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
             (
                 {"sets-0-device_claims": "gpu=a.example.com where device.("},
                 "id_sets-0-device_claims",
-                "gpu: Not an expression of CEL",
+                "gpu: Not a valid CEL expression",
             ),
             ({"sets-0-shm_gib": "-1"}, "id_sets-0-shm_gib", "Must be from 0 to 976562."),
             ({"sets-0-memory_gib": "976563"}, "id_sets-0-memory_gib", "Must be from 0 to 976562."),

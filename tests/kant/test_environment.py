@@ -91,7 +91,9 @@ def test_any_free_port_can_be_asked_for(port):
 @pytest.mark.parametrize("fleet", ["", "nosuch", "/no/such.yaml", "openb:", "openb:/no/such", "/"])
 def test_a_fleet_that_is_none_is_told_before_anything_is_made(clone, capsys, fleet):
     line = refused(capsys, f"--fleet={fleet}")
-    assert f"FLEET={fleet} is no fleet. It is one of demo, large, paper, openb:FILE.csv" in line
+    assert (
+        f"FLEET={fleet} is not a fleet. It must be one of demo, large, paper, openb:FILE.csv"
+    ) in line
     assert not (clone / ".venv").exists()
 
 
@@ -115,7 +117,7 @@ def test_what_make_is_given_is_read_by_no_shell(given):
     assert ran.stdout == ""
     [line, of_make] = ran.stderr.splitlines()
     [(name, value)] = given.items()
-    assert line.startswith(f"Kant cannot start: {name}={value.replace('$$', '$')} is no ")
+    assert line.startswith(f"Kant cannot start: {name}={value.replace('$$', '$')} is not a ")
     assert of_make.startswith("make: ***")
 
 

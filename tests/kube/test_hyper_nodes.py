@@ -131,7 +131,7 @@ def test_members_that_are_missing_or_have_two_parents_are_told():
         hyper_node("y", 2, exactly("HyperNode", "s0")),
     )
     assert HyperTree(odd).remarks == [
-        "HyperNode x has the member none, of which there is none to use.",
+        "HyperNode x has the member none, but there is no such usable HyperNode.",
         "HyperNodes x and y both have the member s0: x counts.",
     ]
 

@@ -106,7 +106,7 @@ def test_unnamed_bad_gpus_are_counted_with_a_warning_and_none_is_guessed():
     assert facts.facts["healthy_gpus"].value == 6
     assert facts.facts["unnamed_unhealthy_gpus"] == Sourced(2, f"status.allocatable[{GPU}]")
     [problem] = facts.node.problems
-    assert "2 of 8 GPUs are not allocatable, and nothing names which; so many fewer" in problem
+    assert "2 of 8 GPUs are not allocatable, and nothing names which; that many fewer" in problem
 
 
 def test_of_bad_gpus_only_those_without_a_name_stay_open():
@@ -181,8 +181,8 @@ def test_gpus_that_a_starting_kubelet_does_not_tell_of_are_not_gone(amounts):
         ({"labels": {**H100, "kant.io/link-model": "warp-9"}}, "unknown link model 'warp-9'"),
         ({"labels": {**H100, "kant.io/link-model": "pcie-4"}}, "is for 4 GPUs, the node has 8"),
         ({"capacity": {"cpu": "lots", GPU: "8"}}, "'lots' is not a quantity"),
-        ({"capacity": {"cpu": "-1", GPU: "8"}}, "cpu is -1, which no machine has"),
-        ({"capacity": {"cpu": "1e300", GPU: "8"}}, "cpu is 1e300, which no machine has"),
+        ({"capacity": {"cpu": "-1", GPU: "8"}}, "cpu is -1, which is impossible"),
+        ({"capacity": {"cpu": "1e300", GPU: "8"}}, "cpu is 1e300, which is impossible"),
         ({"labels": {**H100, "nvidia.com/gpu.memory": "9" * 40}}, "must be a whole number"),
         ({"labels": {**H100, COUNT: "300"}, "capacity": {GPU: "300"}}, "only the first 256 are"),
         (
@@ -275,7 +275,7 @@ def test_nics_from_their_resources():
     assert [nic.resource for nic in rails.node.nics] == ["rdma/a", "rdma/a", "rdma/b"]
     shared = facts_of(capacity={GPU: "8", "rdma/hca_shared_devices_a": "1000"})
     assert shared.node.nics == ()
-    assert any("is no number of NICs" in each for each in shared.node.problems)
+    assert any("is not a number of NICs" in each for each in shared.node.problems)
 
 
 def test_other_extended_resources_are_kept():

@@ -94,7 +94,7 @@ def test_zones_of_an_unknown_shape_are_told_on_the_page_of_the_node(more, wrong)
     assert wrong in facts.wrong
     node = seen(facts).node
     assert GPUS_IN_ZONE not in node.labels
-    text = "its NodeResourceTopology cannot be read, and its NUMA zones do not count"
+    text = "its NodeResourceTopology cannot be read, so its NUMA zones are not used"
     assert node.problems == (f"{text}: {facts.wrong}",)
     assert zones("many").wrong
 

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at children in /proc"),
 ]
-AT_REST = "Ctrl-C ends it"
+AT_REST = "Ctrl-C stops Kant"
 
 # A line that `serve` runs before it starts: `hang` reports that it has got there.
 CHILD = """

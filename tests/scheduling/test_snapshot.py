@@ -112,8 +112,8 @@ def test_files_that_are_none_are_told(tmp_path):
     for content, text in (
         (None, "cannot be read ("),
         (b"\xff\xfe", "is no UTF-8 text (byte 0)"),
-        (b"{", "line 1, column 2: this is no JSON"),
-        (b'{"format": "kant-snapshot", "version": 9}', "version: is 9, and this Kant reads 1"),
+        (b"{", "line 1, column 2: this is not valid JSON"),
+        (b'{"format": "kant-snapshot", "version": 9}', "version: is 9, but this Kant reads 1"),
     ):
         if content is not None:
             file.write_bytes(content)

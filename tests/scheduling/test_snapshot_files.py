@@ -258,13 +258,13 @@ def put(where, name, value):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "line 1, column 1: this is no JSON"),
-        (json.dumps(GOOD)[:-40], "this is no JSON"),
+        ("", "line 1, column 1: this is not valid JSON"),
+        (json.dumps(GOOD)[:-40], "this is not valid JSON"),
         ("[]", "the file: must be an object"),
         ('{"a": NaN}', "NaN is no number of a snapshot"),
-        ("[" * 100_000, "lists stand in lists too deep"),
+        ("[" * 100_000, "lists are nested too deeply"),
         ('{"format": "x"}', "format: must be “kant-snapshot”"),
-        (spoilt(lambda s, _: put(s, "version", 2)), "version: is 2, and this Kant reads 1"),
+        (spoilt(lambda s, _: put(s, "version", 2)), "version: is 2, but this Kant reads 1"),
         (spoilt(lambda s, _: put(s, "at", "now")), "at: expected `float`, got `str`"),
         (spoilt(lambda s, _: put(s, "scopes", [])), "scopes: is empty"),
         (spoilt(lambda s, _: put(s, "more", 1)), "more: is no field; known here: format"),

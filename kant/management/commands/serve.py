@@ -50,7 +50,7 @@ class Command(BaseCommand):
         if trouble := redis_trouble():
             raise CommandError(
                 f"Redis does not serve ({trouble.rstrip('.')}); start it, or unset REDIS_URL and "
-                "CELERY_BROKER_URL: the embedded mode needs none"
+                "CELERY_BROKER_URL: the embedded mode does not need Redis"
             )
         writable(settings.VAR_DIR)
         with alone(settings.VAR_DIR):
@@ -91,7 +91,7 @@ class Command(BaseCommand):
         self.stdout.write(f"\nKant is at http://{HOST}:{port}/\n\nDemo accounts:")
         for account in accounts.ACCOUNTS:
             self.stdout.write(f"  {account.username:10} {accounts.PASSWORD:12} {account.title}")
-        self.stdout.write("\nCtrl-C ends it; the next start continues with the same data.\n")
+        self.stdout.write("\nCtrl-C stops Kant; the next start continues with the same data.\n")
         self.stdout.flush()
 
     def _say(self, text: str) -> None:
@@ -134,9 +134,9 @@ def migrate() -> None:
     try:
         call_command("migrate", verbosity=0, interactive=False)
     except DatabaseError as error:
-        remedy = "see that it serves, and what DATABASE_URL says"
+        remedy = "check that it runs, and check DATABASE_URL"
         if connection.vendor == "sqlite":
-            remedy = "put back a copy of it, or move it away, to begin without its data"
+            remedy = "restore a copy of it, or move it away to start without its data"
         name, said = connection.settings_dict["NAME"], str(error).splitlines()[0]
         raise CommandError(f"the database {name} cannot be used ({said}); {remedy}") from error
 
@@ -153,8 +153,8 @@ def alone(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise CommandError(
-                f"Kant already runs with its data in {folder}; end it first, or set KANT_VAR_DIR "
-                "to another folder"
+                f"Kant already runs with its data in {folder}; stop it first, or set "
+                "KANT_VAR_DIR to another folder"
             ) from error
         yield
 

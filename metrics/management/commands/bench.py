@@ -24,7 +24,7 @@ def registry() -> dict[str, ModuleType]:
 
 
 class Command(BaseCommand):
-    help = "Run a benchmark; it starts and ends all it needs, in a folder of its own."
+    help = "Run a benchmark; it starts and stops everything it needs, in its own folder."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:

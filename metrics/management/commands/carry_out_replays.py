@@ -9,7 +9,9 @@ from metrics.replays import process
 
 
 class Command(BaseCommand):
-    help = "Compute the replays that wait, one after the other. The background worker starts it."
+    help = (
+        "Compute waiting replays, one after the other. The background worker starts this command."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -51,7 +51,7 @@ class Command(BaseCommand):
         source.add_argument(
             "--from-history",
             action="store_true",
-            help="replay what a cluster of this Kant really did, on its own nodes",
+            help="replay the recorded history of a cluster of this Kant, on its own nodes",
         )
         parser.add_argument(
             "--since",
@@ -103,7 +103,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--format", default="", help="trace format, if it is not recognised")
         parser.add_argument(
-            "--skip-bad", action="store_true", help="skip and count wrong rows of the trace"
+            "--skip-bad", action="store_true", help="skip wrong rows of the trace and count them"
         )
         parser.add_argument(
             "--out", type=folder, metavar="DIR", help="write jobs, placements, samples and a report"

@@ -96,7 +96,7 @@ def hyper_node_facts(raw: KubeHyperNode) -> HyperNodeFacts:
         text = "A member has none of exactMatch, regexMatch and labelMatch"
         return msgspec.structs.replace(facts, wrong=text)
     if len(found.members) < len(within):
-        text = "A member of type HyperNode has no exactMatch, by which alone it can be named"
+        text = "A member of type HyperNode has no exactMatch, the only selector for such members"
         return msgspec.structs.replace(facts, wrong=text)
     return found
 
@@ -161,7 +161,10 @@ class HyperTree:
         """
         other = self._parent.get(name)
         if child is None:
-            text = f"HyperNode {parent.name} has the member {name}, of which there is none to use."
+            text = (
+                f"HyperNode {parent.name} has the member {name}, but there is no such usable "
+                "HyperNode."
+            )
         elif child.tier >= parent.tier:
             text = (
                 f"HyperNode {parent.name} of tier {parent.tier} cannot have the member {name} of "

@@ -122,7 +122,7 @@ class NodeTranslator:
         facts |= told
         zones = self.zones.get(name)
         if zones is not None and zones.wrong:
-            text = "its NodeResourceTopology cannot be read, and its NUMA zones do not count"
+            text = "its NodeResourceTopology cannot be read, so its NUMA zones are not used"
             twice = (*twice, f"{text}: {zones.wrong}")
         topology, wrong = self._tree.place(name, [facts.get(level) for level in DEFAULT_LEVELS])
         contradictions = _storable((*twice, *wrong))
@@ -371,8 +371,8 @@ def _bad_gpus(
     if unnamed:
         problems.append(
             f"{total - usable} of {total} GPUs are not allocatable, and nothing names "
-            f"{f'{unnamed} of them' if named else 'which'}; so many fewer are free, "
-            f"and no job leaves ({UNHEALTHY_GPUS} names them)"
+            f"{f'{unnamed} of them' if named else 'which'}; that many fewer are free, and no "
+            f"job has to leave ({UNHEALTHY_GPUS} would name them)"
         )
     return tuple(sorted(named)), unnamed
 
@@ -435,7 +435,7 @@ def _nics(
         source = ", ".join(f"status.capacity[{name}]" for name in names)
         if total > 64:
             # A shared RDMA device plugin advertises many handles for one NIC.
-            problems.append(f"{source} is {total}, which is no number of NICs; set {NICS}")
+            problems.append(f"{source} is {total}, which is not a number of NICs; set {NICS}")
             total = 0
     if not total:
         return ()
@@ -460,7 +460,7 @@ def _amount(
         problems.append(f"status: {name}: {wrong}")
         return 0
     if not 0 <= value <= LARGEST:
-        problems.append(f"status: {name} is {text}, which no machine has")
+        problems.append(f"status: {name} is {text}, which is impossible")
         return 0
     return value
 

@@ -10,7 +10,10 @@ from scheduling.services.forecasts import process
 
 
 class Command(BaseCommand):
-    help = "Keep the start estimates of waiting jobs up to date. The background worker starts it."
+    help = (
+        "Keep the start estimates of waiting jobs up to date. The background worker starts this "
+        "command."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:

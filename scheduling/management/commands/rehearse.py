@@ -17,7 +17,10 @@ MOST = 512 << 20  # bytes of an unpacked snapshot
 
 
 class Command(BaseCommand):
-    help = "Decide once of a snapshot that `kant snapshot` wrote: who starts where, who waits, why."
+    help = (
+        "Decide once on a snapshot written by `kant snapshot`: which jobs start where, which "
+        "wait, and why."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -30,7 +33,7 @@ class Command(BaseCommand):
             decided = decisions_of(snapshot, decide(snapshot))
         except Exception as error:
             raise CommandError(
-                f"{file}: the decision core fails on this snapshot, which is an error of Kant: "
+                f"{file}: the decision core fails on this snapshot; this is a bug in Kant: "
                 f"{type(error).__name__}: {error}. With --traceback it is shown where."
             ) from error
         if json:

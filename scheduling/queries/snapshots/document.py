@@ -79,15 +79,17 @@ def snapshot_of(text: str) -> Snapshot:
         document = json.loads(text, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise SnapshotError(f"{where}: this is no JSON ({error.msg}); is the file whole?") from None
+        raise SnapshotError(
+            f"{where}: this is not valid JSON ({error.msg}); is the file complete?"
+        ) from None
     except RecursionError:
-        raise SnapshotError("lists stand in lists too deep; this is no snapshot") from None
+        raise SnapshotError("lists are nested too deeply; this is not a snapshot") from None
     top = _object(document, "the file")
     if top.get("format") != FORMAT:
         raise SnapshotError(f"format: must be “{FORMAT}”; `kant snapshot` writes such files")
     if top.get("version") != VERSION:
         found = json.dumps(top.get("version"))[:40]
-        raise SnapshotError(f"version: is {found}, and this Kant reads {VERSION}")
+        raise SnapshotError(f"version: is {found}, but this Kant reads {VERSION}")
     _only(top, "", ("format", "version", "cluster", "at", "anonymised", "names", "scopes"))
     scopes = _read(top.get("scopes"), "scopes", list[dict[str, Any]])
     if not scopes:
