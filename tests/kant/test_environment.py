@@ -79,7 +79,7 @@ PORTS = [
 @pytest.mark.parametrize("port", PORTS)
 def test_a_port_that_is_none(clone, capsys, port):
     line = refused(capsys, f"--port={port}")
-    assert f"PORT={port} is no port: those are 0 to 65535" in line
+    assert f"PORT={port} is not a port: ports are 0 to 65535" in line
     assert re.search(r"make run PORT=\d+$", line)
 
 
