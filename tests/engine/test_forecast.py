@@ -61,7 +61,8 @@ def afresh(state: SchedulerState, candidate: Candidate, now: float) -> Expected 
         )
         statement.rollback()
         if not isinstance(placed, PlacementFailure):
-            # Of several pods that may end at any moment, the forecast names the last one.
+            # If several pods may end at any moment, the forecast takes the latest of their due
+            # times.
             late = max((due for _, _, due in ends if due <= now), default=at)
             return Expected(late if at <= now else at, frozenset(p.node for p in placed))
     return None

@@ -192,8 +192,8 @@ def test_minimum_run_times(name: str) -> None:
 def test_who_is_protected_longer_than_the_policy_says_passes_no_overdue_head(
     least: float | None, passes: bool
 ) -> None:
-    """Such a job could not be preempted in time: the head waits for two nodes, one of which is free
-    until 1000, and would need its place then."""
+    """Such a job could not be preempted when the head needs its place. The head waits for two
+    nodes, one of which is free until 1000."""
     tenants = (TenantSpec("a"), TenantSpec("b", min_runtime_s=least))
     quotas = tuple(QuotaSpec(tenant.id, "H100", 64_000) for tenant in tenants)
     policy = Policy(

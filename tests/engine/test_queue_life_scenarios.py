@@ -329,8 +329,8 @@ def test_a_job_that_avoids_the_nodes_that_rejected_it_is_told_so():
     expected = {"pods_that_fit": 0, "avoided_nodes": 2, "avoided": "n0", "avoided_until": 120.0}
     assert told.evidence.items() >= expected.items()
     assert told.remedies[0] == "wait until the nodes are no longer avoided"
-    # The reason to wait is updated once the first node is no longer blamed and the job starts
-    # there.
+    # Once the first node is no longer avoided, the reason names only the second, where the job
+    # later starts.
     world.pending = [d.NodeChanged(replace(world.state.cluster.node("n0"), schedulable=False))]
     assert world.cycle(130).started == ()
     told = world.state.jobs["one"].verdict

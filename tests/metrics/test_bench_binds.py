@@ -58,7 +58,8 @@ def test_a_pause_is_told_in_times_of_a_hundredth_of_the_pods():
 
 
 def test_pods_that_are_not_bound_yet_are_seen(db):
-    """A statement without columns in its SELECT returns nothing, whatever the table holds."""
+    """Without a column in its SELECT, the statement would return nothing, whatever the table
+    holds."""
     with connection.cursor() as cursor:
         cursor.execute(UNBOUND.replace("scheduling_job WHERE bound_at IS NULL", "(SELECT 1) one"))
         assert cursor.fetchall() == [(1,)]

@@ -1,4 +1,5 @@
-"""`bench pages` asks its questions, of a small database here, within their statement limits."""
+"""`bench pages` answers each of its questions, here on a small database, with few SQL
+statements."""
 
 from dataclasses import replace
 

@@ -279,7 +279,7 @@ def seconds(instant):
 
 @pytest.fixture
 def recent(cluster):
-    """Two jobs, two hours ago and later, that fill the cluster one after the other."""
+    """Two jobs that fill the cluster one after the other, starting two hours ago."""
     start = seconds(timezone.now()) - 2 * HOUR
     nodes = tuple(f"n{i:03}" for i in range(4))
     rows.job(cluster, "x", pods=4, submitted=start, bound=start, ended=start + 600, nodes=nodes)

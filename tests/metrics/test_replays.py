@@ -168,7 +168,7 @@ def test_who_waits_for_ever_waits_to_the_end_of_the_period(cluster, operator):
 
 
 def test_a_period_begins_with_what_was_held_before_it(cluster, operator):
-    """Who submitted a job decides its place in the order."""
+    """Which tenants held GPUs before the period decides whose job comes first in it."""
     Job.objects.all().delete()
     gpu_type = Quota.objects.get().gpu_type
     others = [Tenant.objects.create(name=name) for name in ("law", "third")]

@@ -1,6 +1,6 @@
 """`python -m tests.kube.apiserver build`: build kube-apiserver, etcd, kube-scheduler, Helm's engine
-and the controllers that tests need into the cache. It uses no package: a new machine builds them
-while its Python environment is made."""
+and the controllers that tests need into the cache. It needs no Python package, so a new machine can
+build while its environment is made."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""What real controllers made on a real API server, one file a workload: its owners and its pods.
+"""What real controllers made on a real API server, one file per workload: its owners and its pods.
 
-Their programs take minutes to build and some modules are not served everywhere, so that tests read
-what was recorded once. `python -m tests.kube.recorded` records anew.
+The controllers take minutes to build, and some of their modules are not served everywhere, so tests
+read recordings. `python -m tests.kube.recorded` records again.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ class Recorded(NamedTuple):
 
 
 def recorded() -> list[Recorded]:
-    """All of them, by name."""
+    """Return all recordings, sorted by name."""
     found = []
     for path in sorted(FOLDER.glob("*.yaml")):
         document = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)

@@ -1,9 +1,9 @@
-"""`python -m tests.kube.recorded CONTROLLER SOURCE [WORKLOAD ...]`: run a controller beside a real
-API server, submit workloads to it, and write what it makes beside this file.
+"""`python -m tests.kube.recorded CONTROLLER SOURCE [WORKLOAD ...]`: run a controller on a real API
+server, submit workloads to it, and record what it makes, next to this file.
 
-SOURCE is a checkout of the controller, or its module in Go's cache
-(`go mod download -json MODULE@VERSION` prints the folder). One that makes objects of another
-controller gets that by `--beside CONTROLLER SOURCE`.
+SOURCE is a checkout of the controller, or its module in Go's cache (`go mod download -json
+MODULE@VERSION` prints the folder). If it makes objects of another controller, start that one with
+`--beside CONTROLLER SOURCE`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tests.kube.recorded.controllers import CONTROLLERS, running
 from tests.kube.recorded.workloads import WORKLOADS
 
 NAMESPACE = "team-a"
-QUIET_S = 5.0  # so long after its last pod a workload is taken for complete
+QUIET_S = 5.0  # a workload is complete this long after its last pod
 WITHIN_S = 120.0
 LEFT_OUT = {
     *("managedFields", "resourceVersion", "creationTimestamp", "startTime", "lastTransitionTime"),
@@ -55,7 +55,8 @@ def main() -> int:
 
 
 def version(source: Path) -> str:
-    """Of a module in Go's cache as its folder says, of a checkout as git does."""
+    """Return the version: from the folder name of a module in Go's cache, from git for a
+    checkout."""
     if "@" in source.name:
         return source.name.split("@")[1]
     asked = ["git", "-C", str(source), "describe", "--tags", "--always"]
@@ -108,7 +109,7 @@ def follow(of: dict[str, Any], found: dict[str, dict[str, Any]], api: Api) -> No
 
 
 def plain(found: Any) -> Any:
-    """Without what is another in each run, and pods' templates, which stand in their pods."""
+    """Drop what differs between runs, and pod templates, whose content is in their pods."""
     if isinstance(found, list):
         return [plain(each) for each in found]
     if not isinstance(found, dict):

@@ -17,13 +17,13 @@ from tests.kube.api import Api, eventually
 
 SETTLES_S = 5.0
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-# Where programs with a cert-controller look for what a kubelet would mount there.
+# Programs with a cert-controller look here for what a kubelet would mount.
 MOUNTED = Path("/tmp/k8s-webhook-server/serving-certs")
 
 
 class Rotated(NamedTuple):
-    """Certificates that the controller makes itself: it fills a Secret, and a configuration of
-    webhooks, and both have to be there."""
+    """Certificates that the controller makes itself. It fills a Secret and a webhook configuration,
+    both of which must exist."""
 
     namespace: str
     secret: str
@@ -31,9 +31,9 @@ class Rotated(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """`crds`: a glob of the source. `flags` may name {config}, {kubeconfig}, and the ports
-    {webhook}, {metrics} and {probe}. `config`: what the file {config} says beside ports and
-    certificates. `webhooks`: a file of the source."""
+    """`crds`: a glob in the source. `flags` may name {config}, {kubeconfig}, and the ports
+    {webhook}, {metrics} and {probe}. `config`: the content of the file {config}, besides ports and
+    certificates. `webhooks`: a file in the source."""
 
     package: str
     crds: str
@@ -162,8 +162,8 @@ def _register(documents: Iterator[dict[str, Any]], port: int, authority: str, ap
 
 
 def _make_room(rotated: Rotated, certificates: Path, api: Api) -> None:
-    """What the controller fills. Its webhooks only refuse what is wrong: one that is asked nothing
-    is enough."""
+    """Create the objects that the controller fills. Its webhooks only reject invalid objects, so
+    one that is never called will do."""
     api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": rotated.namespace}})
     secret = {"metadata": {"name": rotated.secret}}
     api.ok("POST", f"/api/v1/namespaces/{rotated.namespace}/secrets", secret)
@@ -182,7 +182,7 @@ def _make_room(rotated: Rotated, certificates: Path, api: Api) -> None:
 
 
 def self_signed(folder: Path) -> str:
-    """A certificate for 127.0.0.1 in the folder; what trusts it, as base64."""
+    """Write a certificate for 127.0.0.1 to the folder; return the CA that trusts it, as base64."""
     folder.mkdir()
     subprocess.run(
         [

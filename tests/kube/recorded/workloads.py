@@ -1,11 +1,11 @@
-"""What was submitted to the controllers whose pods are recorded."""
+"""The workloads that were submitted to the recorded controllers."""
 
 from typing import Any, NamedTuple
 
 
 class Workload(NamedTuple):
     controller: str
-    pods: int  # that it makes before any of them runs
+    pods: int  # made before any of them runs
     documents: list[dict[str, Any]]
 
 
@@ -43,15 +43,15 @@ def serving(name: str, replicas: int, size: int, **more: Any) -> dict[str, Any]:
 
 
 def of_set(gpus: int) -> dict[str, Any]:
-    """Pods of a StatefulSet start again whatever their end was."""
+    """Return a template without a restart policy: pods of a StatefulSet always restart."""
     found = template(gpus)
     del found["spec"]["restartPolicy"]
     return found
 
 
 def roles(container: str = "main", **counts: int) -> dict[str, Any]:
-    """Replicas by type, those that lead without a GPU; `container`: the name that the operator
-    looks for."""
+    """Return replicas by type; leaders have no GPU. `container`: the name that the operator looks
+    for."""
     found = {}
     for role, count in counts.items():
         pod = template(0 if role in ("Launcher", "PS") else 1)
@@ -88,8 +88,8 @@ def ray(head_gpus: int = 0) -> dict[str, Any]:
 
 
 def runtime(name: str, policy: dict[str, Any], *jobs: str) -> dict[str, Any]:
-    """Of replicated jobs of these names; the trainer makes the first one's pods as many as nodes,
-    or, for MPI, those of `node`."""
+    """Return a runtime of replicated jobs with these names. The trainer gives the first job one pod
+    per node; for MPI, it does so for `node`."""
     label = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     found = []
     for index, job in enumerate(jobs):
