@@ -74,8 +74,8 @@ def template(modules):
 
 
 class Forked(subprocess.Popen):
-    """Run `python …` with this interpreter. The process is a child of the template, not of this
-    process; otherwise it behaves like any Popen. `modules`: what the template has imported."""
+    """A `python …` process of this interpreter. It is a child of the template, not of this process;
+    otherwise it behaves like any Popen. `modules`: what the template has imported."""
 
     def __init__(self, args, *, modules=PACKAGES, **options):
         self._modules = modules

@@ -119,7 +119,7 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @rule(most=st.sampled_from((10.0, 40.0)), middles=st.sampled_from(((), (5.0,), (20.0, 60.0))))
     def learn(self, most: float, middles: tuple[float, ...]) -> None:
-        """Resize every other job, waiting or running."""
+        """Announce a learned run time for every other job, waiting or running."""
         likely = d.LearnedTime(most, middles)
         self.pending.append(d.RunTimesLearned(tuple((i, likely) for i in sorted(self.alive)[::2])))
 

@@ -113,7 +113,8 @@ class Attempt:
         return self.c.free(node), -fill, self.order[node.name]
 
     def share_node(self, nodes):
-        """Return the device with the smallest remainder that holds the share."""
+        """Return the node whose largest remainder of a device is the smallest that holds the
+        share."""
         fits = [
             (max(self.c.partial(n).values()), self.order[n.name], n)
             for n in nodes
@@ -371,8 +372,8 @@ class Attempt:
         self.made.clear()
 
     def fill(self, want, least):
-        """Return the nodes with the inference zone first or last, as E-Spread says; otherwise in
-        one group."""
+        """Place pods with the inference zone first or last, as E-Spread says; otherwise treat all
+        nodes alike."""
         zone = [n for n in self.pool if n.zone]
         outside = [n for n in self.pool if not n.zone]
         if self.how not in ("e-binpack", "e-spread") or not zone:

@@ -84,7 +84,7 @@ class Watched(Simulation):
         super()._carry_out(result, now)
 
     def _note(self, record: JobRecord) -> None:
-        """Return what a head waits for that was told its start."""
+        """Record what a head waits for, if it was told its start: quota, and whether it borrows."""
         name = record.job.id
         if record.eq_class is None or record.expected is None:
             return  # it got places later in the same cycle
@@ -97,7 +97,7 @@ class Watched(Simulation):
             self.borrowing.discard(name)
 
     def _drop(self, names: set[str]) -> None:
-        """Return the jobs that may start later, and the jobs behind them."""
+        """Forget what these jobs, and the jobs behind them, were told: they may start later."""
         waiting = [self.state.jobs[j] for j in names if j in self.state.jobs]
         first = min([r.key for r in waiting if r.eq_class is not None], default=None)
         if first is not None:

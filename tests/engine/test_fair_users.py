@@ -32,8 +32,7 @@ TREES: tuple[tuple[dict[str, str], dict[str, float]], ...] = (
 
 @pytest.mark.parametrize("seed", seeds(36, usual=12))
 def test_jobs_start_in_the_order_of_the_naive_reference(seed: int) -> None:
-    """Return trees of depth 1 to 3 with weights at each level; departments have jobs of their
-    own."""
+    """The trees have depth 1 to 3 and weights at each level; departments have jobs of their own."""
     rng = random.Random(seed)
     half_life = rng.choice((0.0, 60.0, 600.0))
     parents, weights = TREES[seed // 2 % 3]

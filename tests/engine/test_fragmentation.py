@@ -33,7 +33,7 @@ SHAPES = [
 
 
 class Choice(NamedTuple):
-    """Return the node's number and its GPUs: one for a share, otherwise the lowest free ones."""
+    """A node's number and its GPUs: one GPU for a share, otherwise the lowest free ones."""
 
     node: int
     devices: tuple[int, ...]

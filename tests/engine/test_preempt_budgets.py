@@ -1,5 +1,5 @@
-"""Whichever of its pods a disruption budget lets go, the victims are right: checked against brute
-force on small full clusters, for each kind of preemption."""
+"""It does not matter which of a job's pods a disruption budget lets go: checked against brute force
+on small full clusters, for each kind of preemption."""
 
 import random
 from itertools import combinations
@@ -45,7 +45,8 @@ def some_services(rng: random.Random, nodes: int) -> list[Running]:
 
 
 def least_loss(running: list[Running], nodes: int, gpus: int, asked: int) -> float | None:
-    """Yield all sets of pods that may go together: node by node, each subset of the job's pods."""
+    """Try all sets of pods that may go together, node by node and subset by subset; return the
+    least loss in GPU-seconds, None if none makes room."""
     pods = [(at, n, g) for at, (_, on, _, _) in enumerate(running) for n, g in on]
     best: float | None = None
     ways: list[list[tuple[int, ...]]] = []

@@ -275,9 +275,8 @@ def play(book: QuotaBook, steps: Any, jobs: list[tuple[str, int]]) -> list[tuple
 def test_fixed_jobs_hold_what_is_guaranteed_wherever_lenders_reclaim(
     quotas: Any, steps: Any, rng: Any
 ) -> None:
-    """In addition to the rules for all jobs, and to nothing else, fixed jobs hold no more than the
-    guarantee at any level. A job that turns fixed while it runs may exceed it; then no further one
-    starts."""
+    """Fixed jobs follow the rules for all jobs and one more: at no level do they hold more than the
+    guarantee. A job that turns fixed while it runs may exceed it; then no further one starts."""
     book = QuotaBook()
     book.replace(TREE, quotas)
     book.reclaim(True)

@@ -77,7 +77,7 @@ def holds(*words: str) -> list[d.Delta]:
     return facts
 
 
-# Running jobs, a waiting job of p5 that cannot preempt, what changes that, and who then makes room.
+# The running jobs, a job of p5 that waits in vain, what changes that, and who then makes room.
 OBSTACLES = {
     "a GPU of each node": (holds(), "1x4 H100", (), [d.JobEnded("stays-2")], {"goes-2"}),
     "the CPU of a node": (

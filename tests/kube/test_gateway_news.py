@@ -27,7 +27,7 @@ def pod(*, node="node-1", phase="Pending", uid="u", **meta):
 
 
 class Heard:
-    """Return a gateway with an event loop but no server, and how often it rang."""
+    """A gateway with an event loop but no server; counts how often it rings."""
 
     def __init__(self):
         self.rung = 0

@@ -89,7 +89,7 @@ class ScriptedClient(Client):
 
 
 class Watched:
-    """Return what a reflector reported while the script lasted."""
+    """What a reflector reported while the script lasted."""
 
     def __init__(self, monkeypatch, *answers, seen=None):
         self.news, self.health, self.pauses = [], [], []

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def happened(job, *events):
-    """Return (second, kind, resulting state, reason)."""
+    """Create events of the job: (second, kind, resulting state, reason)."""
     for second, kind, state, reason in events:
         JobEvent.objects.create(job=job, at=at(second), kind=kind, to_state=state, reason=reason)
 
