@@ -211,8 +211,12 @@ class World(ClusterApi):
         self.drive(lambda: self.state(job) in states)
 
     def describe(self):
-        rows = Job.objects.values_list("name", "state", "reason", "message")
-        return [*rows, *Placement.objects.values_list("pod_name", "node", "state", "message")]
+        """Tell the states of jobs and pods and all events, a line each: pytest cuts lists short."""
+        jobs = Job.objects.values_list("name", "state", "reason", "message")
+        pods = Placement.objects.values_list("pod_name", "node", "state", "message")
+        events = JobEvent.objects.order_by("id")
+        events = events.values_list("at", "job__name", "kind", "reason", "message")
+        return "\n".join(" ".join(map(str, row)) for row in (*jobs, *pods, *events))
 
     def restart_scheduler(self):
         """Replace the scheduler by one without memory, as after kill -9."""
