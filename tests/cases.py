@@ -21,8 +21,8 @@ MORE_AT_NIGHT = 5
 
 
 def seeds(count: int, *, usual: int = 0) -> range:
-    """Return the seeds to try now out of `count`. `usual`: how many to try by day where each is
-    slow."""
+    """Return the seeds to try now out of `count`. `usual`: the number of which the daytime tries a
+    part, where each case is slow."""
     return range(count if NIGHTLY else max(1, round((usual or count) * SHARE)))
 
 

@@ -48,9 +48,9 @@ def pytest_collection(session):
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
 def pytest_collection_modifyitems(config, items):
-    """Run what compiled code does not allow in the interpreted core. `stored` are the tests that
-    are worth a second database: by day one in three of a test's parameter values, which differ in
-    what is stored more than in how."""
+    """Leave out tests that need the interpreted core if the core is compiled. `stored` marks the
+    tests that are worth a second database: by day one in three of a test's parameter values, which
+    differ in what is stored more than in how."""
     tried = Counter()
     for item in items:
         if not uses_database(item):

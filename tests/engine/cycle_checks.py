@@ -244,7 +244,7 @@ class Checks:
         return at_its_limit or (verdict is not None and "max_running" in verdict.evidence)
 
     def _was_closed_by_quota(self, record, model: str, result) -> bool:
-        """Whether the job ahead closed its quota only until jobs that started in this cycle brought
+        """Whether a job ahead closed its quota only until jobs that started in this cycle brought
         its tenant to its limit. It blocks nobody any more."""
         book = self.state.book
         own = book.chain(record.job.tenant, model)[:1]

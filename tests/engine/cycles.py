@@ -355,7 +355,7 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @invariant()
     def what_users_hold_is_what_their_jobs_hold(self) -> None:
-        """Where the policy tells tenants apart, no lane holds jobs of two tenants."""
+        """Where the policy tells users apart, no lane holds jobs of two users."""
         if self.pending:
             return
         users = self.state.usage.users

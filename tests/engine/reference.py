@@ -268,7 +268,8 @@ class Attempt:
         return self.by_nodes(nodes, count)
 
     def place(self, nodes, want, least):
-        """Return places for up to `want` pods by the topology wish: at least `least`, or none."""
+        """Place up to `want` pods by the topology wish, at least `least` or none; return how
+        many."""
         s, levels = self.s, list(self.c.levels)
         if s.required_level:
             nodes = [n for n in nodes if self.c.group(n, s.required_level)]
@@ -457,7 +458,7 @@ def pools(cluster, s, models, avoid):
 
 
 def number(cluster, job, attempts, missing):
-    """Return the ordinals along the topology."""
+    """Number the placed pods along the topology and return their placements."""
     placed = []
     for attempt in attempts:
         attempt.made.sort(key=lambda key: attempt.order[cluster.pods[key][0].node])

@@ -140,7 +140,7 @@ class Cluster:
         return max(min(limits), 0) if node.schedulable else 0
 
     def outlook(self, node):
-        """Return the placements of pods that held places before this job was considered."""
+        """Return the outlook of the pods that held their places before this job was considered."""
         keys = [k for k, (p, _) in self.pods.items() if p.node == node.name]
         jobs = [key[0] for key in keys if isinstance(key[2], int)]
         return outlook([self.times.get(job, (self.now, None)) for job in jobs], self.now)

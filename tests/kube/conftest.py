@@ -68,7 +68,7 @@ class Place:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     def manifest(self, name: str, **spec: Any) -> dict[str, Any]:
-        """Make a pod of this test's scheduler."""
+        """Return a pod of this test's scheduler."""
         return {
             "apiVersion": "v1",
             "kind": "Pod",

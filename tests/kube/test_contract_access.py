@@ -62,9 +62,9 @@ def write_kubeconfig(path, access, user):
 
 @contextmanager
 def fewer_rights(place, less, lost):
-    """Run with Kant's role lacking `less` of each rule (None = the whole role). The server applies
-    role changes with a delay, so wait, before and after, until it refuses exactly the request
-    `lost`."""
+    """Run with Kant's role reduced to `less(rule)` of each rule (None drops the rule). The server
+    applies role changes with a delay: wait until it refuses the request `lost`, and at the end
+    until it no longer does."""
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kant"
     role = place.api.ok("GET", path)
     kant = Api(place.server.pair.url, token_of(place), str(place.server.pair.ca_file))

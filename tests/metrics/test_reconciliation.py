@@ -40,7 +40,7 @@ TENANTS, USERS = ("vision", "speech", "search"), ("ada", "bob")
 
 
 def near(amount):
-    """Milli-GPU x milliseconds: a hundred-thousandth of a GPU-hour."""
+    """Compare milli-GPU x milliseconds to within a hundred-thousandth of a GPU-hour."""
     return pytest.approx(float(amount), abs=36_000)
 
 

@@ -104,7 +104,7 @@ def test_every_figure_follows_from_the_tables(results):
 
 
 def _pools(said, since, until, placements, nodes, losses):
-    """Return GAR, SOR, GFR, GPU-hours and losses by walking through all instants."""
+    """Check GAR, SOR, GFR, GPU-hours and losses by walking through all instants."""
     model_of = {row["node"]: row["gpu_model"] for row in nodes}
     changes = [(p["begin_s"], p["node"], p["gpu_milli"]) for p in placements]
     changes += [(p["end_s"], p["node"], -p["gpu_milli"]) for p in placements]
@@ -177,7 +177,7 @@ def _of_job(job, held, until):
 
 
 def _is_curve(said, waits):
-    """Kaplan-Meier by hand."""
+    """Check a curve against Kaplan-Meier by hand."""
     left, share, mean, before = len(waits), 1.0, 0.0, 0.0
     within = {}
     for time in sorted({w for w, _ in waits}):
