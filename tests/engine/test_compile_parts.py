@@ -52,8 +52,8 @@ WALK = "int walk(void) { return CPyDef_queue()->_first != NULL; }\n"
 
 @pytest.fixture
 def written(tmp_path):
-    """Write C of two modules as mypyc does, with `old` replaced by `new`; return the compiled
-    parts."""
+    """Return a function that writes C of two modules as mypyc does, with `old` replaced by `new`,
+    and returns the parts into which it is cut."""
 
     def write(old: str = "", new: str = "") -> dict[str, str]:
         files = {

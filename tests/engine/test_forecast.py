@@ -36,7 +36,8 @@ NODES, GPUS = 12, 4
 
 
 def afresh(state: SchedulerState, candidate: Candidate, now: float) -> Expected | None:
-    """Return the fewest pods that must end: tries one more end at a time, each on a fresh copy."""
+    """Return when and where the pods fit with the fewest ends: ends one more pod at a time on a
+    copy."""
     models = {m for s in candidate.job.pod_sets for m in s.gpu_models}
     ends: dict[tuple[float, str, float], list[tuple[int, int]]] = {}
     for job_id, record in state.jobs.items():
