@@ -1,5 +1,5 @@
-"""A live run, recorded in the database: the simulator decides the same, and the live recorder
-says the same of it as the functions that both runs are compared by."""
+"""Replay a recorded live run: the simulator decides the same, and the live recorder agrees with
+the functions that compare both runs."""
 
 from datetime import timedelta
 from statistics import fmean
@@ -33,8 +33,8 @@ def all_over(world):
 
 
 def finish_all(world):
-    """Every job ends when it has run, for longer than each time that it was preempted: a simulation
-    knows how long it ran the last time."""
+    """Let every job run longer than it ran before each of its preemptions, then end. A
+    simulation knows only how long its last run took."""
     runs, seen = Job.objects.filter(state=S.RUNNING), set()
 
     def has_run(job):
@@ -55,27 +55,27 @@ def finish_all(world):
 
 
 def outlasts_bindings(world, job):
-    """Drive until the job has run for longer than any pod waited for its binding: a simulation
-    knows one delay of bindings, and no pod of it goes before it is bound."""
+    """Drive until the job has run longer than any pod waited for its binding. A simulation has
+    one binding delay for all, and no pod of it goes before it is bound."""
     waited = [p.held_from - p.intended_at for p in Placement.objects.exclude(held_from=None)]
     since = [p.held_from for p in world.placements(job)]
     world.drive(lambda: timezone.now() - max(since) > max(waited))
 
 
 def spread(record, delay):
-    """By how much pods are bound earlier or later than on the mean: by no more can waits and SOR of
-    a simulation differ."""
+    """Return by how much bindings were faster or slower than the mean; waits and SOR of a
+    simulation can differ by no more."""
     return max(abs(h.bound - h.decided - delay) for h in record.holds)
 
 
 def sor_within(record, spread):
-    """How far apart two SORs can be by that."""
+    """Return how far apart two SORs can be because of that."""
     return spread * sum(h.held_milli for h in record.holds) / (NODES * 8000 * record.seconds)
 
 
 def early(record):
-    """The share of all GPU time by which pods of gangs went before the last of their gang: a
-    simulation takes all pods of a gang that is preempted away at once."""
+    """Return the share of all GPU time by which pods of gangs left before the last pod of their
+    gang. A simulation removes all pods of a preempted gang at once."""
     last = {}
     gangs = [h for h in record.holds if record.jobs[h.job].gang]
     for h in gangs:
@@ -86,12 +86,12 @@ def early(record):
 
 @pytest.fixture
 def window(world):
-    """A run of more jobs than fit at once: gangs, a service, a priority, a part of a GPU, one job
-    that follows another, and one that is cancelled while it runs."""
+    """A run with more jobs than fit at once: gangs, a service, a priority, a part of a GPU, a
+    job that depends on another, and one that is cancelled while it runs."""
     world.set_policy(queueing="backfill", strategies={"training": "e-binpack"})
     world.drive(lambda: world.cluster.nodes.count() == NODES)
     record_sample(world.cluster, since := timezone.now())
-    # What runs for a shorter time than binding takes on the mean is held longer in a simulation.
+    # A simulation holds a job longer if it runs for less than the mean binding delay.
     first = world.submit("wide", pods=3, run_s=3.5)
     world.submit("small", gpus=1, run_s=3.0)
     world.submit("half", gpus=1, gpu_milli=500, run_s=4.0)
@@ -153,7 +153,7 @@ def test_the_live_recorder_says_the_same_of_the_run(window):
 
 @pytest.mark.parametrize(("policy_s", "tenant_s"), [(0, None), (3600, 0)])
 def test_it_preempts_whom_the_live_scheduler_preempted(world, policy_s, tenant_s):
-    """A gang that goes as a whole and a service that loses pods, each as slowly as it did."""
+    """A gang goes as a whole and a service loses single pods, each as slowly as in the live run."""
     Tenant.objects.filter(pk=world.tenant.pk).update(min_runtime_s=tenant_s, version=2)
     world.set_policy(
         preemption=["priority"], min_runtime_s=policy_s, strategies={"training": "e-binpack"}
@@ -189,14 +189,14 @@ def test_it_preempts_whom_the_live_scheduler_preempted(world, policy_s, tenant_s
 
 
 def test_jobs_of_plain_pods_are_replayed_as_they_went(world):
-    """One that is done, one that is deleted, one that waits and is deleted, and one that is
-    preempted and so ends."""
+    """One finishes, one is deleted, one is deleted while it waits, and one ends because it is
+    preempted."""
     world.set_policy(preemption=["priority"], min_runtime_s=0, strategies={"training": "e-binpack"})
     world.drive(lambda: world.cluster.nodes.count() == NODES)
     since = timezone.now()
-    # As on a busy machine, where the first bindings take longer than what comes later runs.
+    # As on a busy machine, where the first bindings take longer than later jobs run.
     world.fault("too-many-requests", verb="bind", retry_after_s=4, count=4)
-    # Whichever gets its place last would be the cheapest victim.
+    # The job placed last would be the cheapest victim.
     done = make(world, "done", notes={"kant.io/preemptible": "false"})
     others = [make(world, f"other-{i}") for i in range(3)]
     world.drive(lambda: {state_of(uid) for uid in (done, *others)} == {S.RUNNING})

@@ -1,4 +1,4 @@
-"""The pods of a job of several find each other: ranks, host names, and one Service."""
+"""The pods of a job find each other by ranks, host names and one Service."""
 
 import pytest
 from django.db.models import F
@@ -13,7 +13,7 @@ PATH = "/api/v1/namespaces/kant-jobs/services"
 
 
 def services(world):
-    """{name: uid} of all there are."""
+    """Return {name: uid} of all Services."""
     items = world.call("GET", PATH)["items"]
     return {s["metadata"]["name"]: s["metadata"]["uid"] for s in items}
 
@@ -56,7 +56,7 @@ def test_a_gang_that_somebody_changed_as_it_started_has_one_too(world, monkeypat
     full, gang = world.submit("full", pods=4), world.submit("gang", pods=2)
     world.drive_to(full, S.RUNNING)
     world.drive(lambda: Job.objects.get(pk=gang.pk).reason == "InsufficientGpus")
-    monkeypatch.setattr(changes, "COUNT_S", 3600.0)  # nothing is looked at again
+    monkeypatch.setattr(changes, "COUNT_S", 3600.0)  # nothing is examined again
     Job.objects.filter(pk=gang.pk).update(version=F("version") + 1)
     world.cancel(full)
     world.drive_to(gang, S.RUNNING)
@@ -76,7 +76,7 @@ def test_a_service_stays_while_its_job_waits_again_and_goes_with_it(world, monke
     world.drive_to(job, S.RUNNING)
     assert services(world) == before
     assert {pod["spec"].get("hostname") for pod in world.pods().values()} == hosts
-    monkeypatch.setattr(changes, "COUNT_S", 3600.0)  # at once, not when all are looked at
+    monkeypatch.setattr(changes, "COUNT_S", 3600.0)  # at once, not only when all jobs are examined
     world.cancel(job)
     world.drive(lambda: not services(world))
 

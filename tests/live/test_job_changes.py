@@ -1,4 +1,4 @@
-"""What people change of waiting jobs over REST reaches the scheduler that leads the cluster."""
+"""Changes of waiting jobs over REST reach the scheduler that leads the cluster."""
 
 import time
 
@@ -96,7 +96,8 @@ def test_a_limit_on_running_jobs_holds_until_it_is_lifted(world, rest):
 
 
 def test_a_minimum_run_time_of_the_tenant_holds_and_ends_for_jobs_that_run(world, rest):
-    """Set and lifted over REST while the job runs; by the policy it could go at once."""
+    """Set and lift the minimum over REST while the job runs; by the policy alone it could be
+    preempted at once."""
     world.set_policy(preemption=["priority"], min_runtime_s=0)
     url = "/api/v1/tenants/team"
     low = rest.submit("low", replicas=3)
@@ -133,7 +134,7 @@ def test_a_job_waits_for_a_whole_array_and_an_array_for_its_release(world, rest)
     assert set(jobs.values_list("state", "priority")) == {(S.SUCCEEDED, 3)}
     last = max(jobs.values_list("ended_at", flat=True))
     assert Job.objects.get(pk=after).admitted_at >= last
-    # A scheduler that comes later knows of an array that is over, and of one that failed.
+    # A scheduler that starts later knows that one array is over and that one failed.
     failed = rest.submit("failed", array={"count": 2})
     rest.post(f"job-arrays/{failed}/cancel")
     open_ = rest.submit("open", after=[array, failed], run_s=0.1)
@@ -142,7 +143,7 @@ def test_a_job_waits_for_a_whole_array_and_an_array_for_its_release(world, rest)
 
 
 def test_the_order_that_pages_show_is_the_fair_one_of_the_scheduler(world, rest):
-    """Two tenants, one of which holds everything: the other one's younger job goes first."""
+    """One of two tenants holds everything, so a younger job of the other one goes first."""
     world.set_policy(fair_share=True)
     other = Tenant.objects.create(name="other")
     gpu_type = GpuType.objects.get(name=stage.MODEL)
@@ -162,7 +163,7 @@ def test_the_order_that_pages_show_is_the_fair_one_of_the_scheduler(world, rest)
 
 
 def test_the_first_job_of_a_colleague_goes_before_thirty_of_another_user(world, rest):
-    """Also by a scheduler that began since; and no longer when the policy is switched back."""
+    """This holds for a new scheduler too, and ends when the policy is switched back."""
     world.set_policy(queueing="strict-fifo", fair_share=True, fair_users=True)
     sweep = rest.submit("sweep", array={"count": 34})
     many = Job.objects.filter(array_id=sweep)
@@ -280,7 +281,7 @@ def test_a_job_that_is_cancelled_as_it_is_preempted_goes_at_once(world, monkeypa
 
 
 def test_a_binding_is_as_of_its_answer_however_late_that_is_taken_in(world, monkeypatch):
-    """A scheduler that has much to write takes in the ends of bindings when that is done."""
+    """A scheduler with much to write processes binding results only afterwards."""
     world.drive_to(world.submit("first", gpus=2), S.RUNNING)
     [led] = world.scheduler.led.values()
     gateway, taken_in = led.session.gateway, time.time() + 1.0

@@ -1,4 +1,4 @@
-"""Jobs that ask for claims for devices themselves: Kant makes them for their pods."""
+"""Jobs request devices by claims; Kant makes the claims for their pods."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def template(world, name, *requests, metadata=None, **devices):
 
 
 def claims_of(world, job):
-    """Those of the pods of a job, by their names."""
+    """Return the claims of the job's pods, by name."""
     found = world.call("GET", claims(namespace=NAMESPACE))["items"]
     names = {place.pod_name for place in world.placements(job)}
     return {
@@ -48,7 +48,7 @@ def devices_of(claim):
 
 
 def waits_for(job):
-    """The reason for which it waits, and its text."""
+    """Return the reason why the job waits, and its text."""
     job = Job.objects.get(pk=job.pk)
     return job.reason, job.message
 
@@ -72,7 +72,7 @@ def test_a_job_gets_devices_of_a_class(world):
         {"resource": "pods", "name": place.pod_name, "uid": uid}
     ]
     assert len(devices_of(claim)) == 2
-    # The rest of the node is for others, and no more than the rest.
+    # Other jobs may use the rest of the node, and no more than that.
     other, third = (world.submit(n, gpus=2, device_claims=TWO) for n in ("other", "third"))
     world.drive_to(other, S.RUNNING)
     world.drive(lambda: waits_for(third)[0])
@@ -163,7 +163,7 @@ def test_a_job_whose_claims_do_not_agree_with_it_says_so(world):
 
 
 def test_a_job_takes_up_again_what_a_scheduler_has_begun(world, monkeypatch):
-    """The first is gone after it has made the claims, and before it has bound the pod."""
+    """The first scheduler dies after it has made the claims and before it has bound the pod."""
     node_by_driver(world, count=2)
     of_class(world)
     job = world.submit(gpus=2, device_claims=TWO)
@@ -185,7 +185,7 @@ def given_to(claim):
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_job_gets_devices_that_a_preemption_frees(world, restarts):
-    """Who holds them a new scheduler knows from rows and claims alone."""
+    """A new scheduler learns who holds the devices from rows and claims alone."""
     world.set_policy(preemption=["priority"], min_runtime_s=0.0)
     node_by_driver(world)
     of_class(world)

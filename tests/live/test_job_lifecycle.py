@@ -1,4 +1,4 @@
-"""One job's way from the queue to its end, over the wire of the embedded cluster."""
+"""A job's way from the queue to its end, over the wire of the embedded cluster."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -68,7 +68,7 @@ def test_the_scheduler_tells_how_it_fares(world):
     pace = from_document(SchedulerLease.objects.get().pace)
     assert pace.effects["create_and_bind", "bound"] == 3
     assert pace.failed == 0
-    assert 2 <= pace.passes <= 50  # not those that found nothing to do
+    assert 2 <= pace.passes <= 50  # not the passes that found nothing to do
     assert 0 < pace.seconds < 60
 
 
@@ -134,7 +134,7 @@ def test_a_lost_node_sends_the_gang_back_and_it_starts_elsewhere(world, monkeypa
 
 
 def taint(world, node, *, since=None):
-    """What the node controller writes on a node whose kubelet does not answer, and takes back."""
+    """Set or remove the taint of the node controller for a node whose kubelet does not answer."""
     taints = []
     if since is not None:
         at = f"{since:%Y-%m-%dT%H:%M:%SZ}"
@@ -178,7 +178,7 @@ def test_a_deleted_pod_sends_the_gang_back(world):
 
 
 def test_a_gang_that_does_not_start_in_time_is_released_and_starts_later(world):
-    # On a slow machine it is late again before this is told: any number of times.
+    # On a slow machine it is late again before the event is written: any number of times.
     world.set_policy(gang_timeout_s=0.5, max_attempts=1_000_000)
     # The server is too busy for any binding.
     world.fault("too-many-requests", verb="bind", count=0, retry_after_s=1)
@@ -399,7 +399,7 @@ def test_short_jobs_stand_before_long_ones_also_after_a_restart(world):
     world.drive(lambda: None not in places()[2])
     before = places()
     assert before[0] == before[1] == [str(jobs[1].pk), str(jobs[0].pk)]
-    has_run(world, "long", 8_000, 3)  # new ones of its name would be taken to be short
+    has_run(world, "long", 8_000, 3)  # new pods of that name would pass for short ones
     world.restart_scheduler()
     world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
     world.drive(lambda: places()[0] != [])
@@ -421,7 +421,7 @@ def test_the_run_time_limit_of_a_job_that_runs_is_changed(world, clock):
     world.drive_to(job, S.RUNNING)
     change_job(world.user, Job.objects.get(pk=job.pk), {"run_limit_s": 3000})
     clock.ahead = 600.0
-    world.drive_to(world.submit("other"), S.RUNNING)  # by then the limits were looked at
+    world.drive_to(world.submit("other"), S.RUNNING)  # by then the limits were checked
     assert world.state(job) == S.RUNNING
     change_job(world.user, Job.objects.get(pk=job.pk), {"run_limit_s": 500})
     world.drive_to(job, S.FAILED)

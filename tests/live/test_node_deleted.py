@@ -10,7 +10,7 @@ pytestmark = pytest.mark.live
 
 
 def test_its_gang_starts_elsewhere_and_nothing_stays_in_halves(world):
-    """The bindings were carried out, and the answers come when the node is gone."""
+    """The bindings take effect, but their replies arrive after the node is gone."""
     pods = 2
     world.fault("slow-replies", verb="bind", count=pods, delay_ms=3_000)
     job = world.submit(pods=pods)

@@ -1,5 +1,5 @@
-"""Rows of nodes say what pods hold, whatever it was that freed or took it, and whoever was to write
-it and could not."""
+"""Node rows match what pods hold, whatever freed or took a place, and also if the process that
+was to write a row could not."""
 
 from collections import Counter
 
@@ -32,7 +32,7 @@ def rows(world):
 
 
 def held(world):
-    """GPU-milli by node, says the cluster's own record."""
+    """Return {node: GPU-milli held} from the cluster's own record."""
     found = Counter()
     for each in world.audit()["holdings"]:
         if not each.get("until"):
@@ -41,7 +41,8 @@ def held(world):
 
 
 def hold_alone(world, *jobs):
-    """Whether these jobs hold their places, nobody else holds anything, and the rows say so."""
+    """Return whether these jobs hold their places, nobody else holds anything, and the rows
+    agree."""
     pods = [p for job in jobs for p in world.placements(job, state=P.RUNNING)]
     milli, there = held(world), rows(world)
     nodes = Counter()
@@ -51,7 +52,7 @@ def hold_alone(world, *jobs):
 
 
 def low_and_high(world, **low):
-    """A job on all nodes, and one of one node that it has to make room for."""
+    """A job on all nodes, and a job of one node that preempts it."""
     world.set_policy(preemption=["priority"], min_runtime_s=0)
     victim = world.submit("low", pods=NODES, **low)
     world.drive_to(victim, S.RUNNING)
@@ -78,7 +79,7 @@ def test_a_job_makes_room_by_some_of_its_pods(world):
 def test_who_others_make_room_for_does_not_want_it_any_more(world, end):
     low, high = low_and_high(world, stop_s=2.0)
     world.drive(lambda: Job.objects.get(pk=high.pk).reason == "WaitingForPreemption")
-    world.drive(lambda: sum(rows(world).values()) < NODES * 8000)  # its promise is in the rows
+    world.drive(lambda: sum(rows(world).values()) < NODES * 8000)  # the rows include its nomination
     for job in (low, high):
         row = Job.objects.get(pk=job.pk)
         hold_job(world.user, row) if end == "hold" else world.cancel(row)
@@ -107,10 +108,10 @@ def test_a_pod_of_another_scheduler_comes_and_goes(world):
     world.drive(lambda: rows(world)[name] == 0)
 
 
-# --- whoever was to write it ----------------------------------------------------------------------
+# --- writers that fail ----------------------------------------------------------------------------
 @pytest.fixture
 def unwritten(world, monkeypatch):
-    """`unwritten(what)`: the next row that is to be written meets this instead."""
+    """`unwritten(what)`: the next write of a row runs into this instead."""
     write = projection.write_nodes
 
     def arm(what):

@@ -1,4 +1,4 @@
-"""Pods go to no node where the kubelet has no NUMA zone with as many GPUs."""
+"""Pods avoid nodes where no NUMA zone of the kubelet has enough GPUs."""
 
 import pytest
 
@@ -11,7 +11,7 @@ PATH = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
 
 def halved(world, node):
-    """The kubelet of this node gives a pod GPUs of one of two zones only."""
+    """Let this node's kubelet give a pod GPUs of one of its two zones only."""
     told = dict.fromkeys(("capacity", "allocatable", "available"), "4")
     zones = [
         {"name": f"node-{n}", "type": "Node", "resources": [{"name": "nvidia.com/gpu", **told}]}

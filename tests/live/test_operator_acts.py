@@ -1,4 +1,4 @@
-"""What the people who run a cluster do to it, and to Kant's pods in it, while jobs run."""
+"""Operators act on a cluster and on Kant's pods in it while jobs run."""
 
 from datetime import timedelta
 
@@ -59,7 +59,7 @@ def test_a_copy_of_a_pod_with_all_its_labels_is_not_taken_for_it(world):
         "spec": {"schedulerName": "kant", "containers": [{"name": "c", "image": "busybox"}]},
     }
     world.call("POST", "/api/v1/namespaces/default/pods", copy)
-    after = world.submit("after")  # by its start the scheduler has seen the copy
+    after = world.submit("after")  # the scheduler has seen the copy by the time it starts
     world.drive_to(after, S.RUNNING)
     assert "copy" in world.pods(), "it is somebody's"
     world.call("DELETE", "/api/v1/namespaces/default/pods/copy", {"gracePeriodSeconds": 0})
@@ -101,7 +101,7 @@ def test_the_last_event_of_a_job_that_backs_off_says_what_failed(world):
 def test_a_job_whose_only_pod_can_never_be_created_fails_and_nobody_else_notices(world):
     world.set_policy(max_attempts=1)
     job = world.submit()
-    # More annotations than Kubernetes takes: the creation is refused.
+    # More annotations than Kubernetes takes, so it refuses the creation.
     pod_set = job.pod_sets.get()
     pod_set.annotations |= {f"a{n}": "x" * 60_000 for n in range(5)}
     pod_set.save()
@@ -183,7 +183,7 @@ def test_a_clock_that_is_set_back_does_not_keep_the_lease_from_being_renewed(wor
 
 
 def test_what_runs_in_another_cluster_counts_against_the_quota(world):
-    """Of 1,000 GPUs 990 are in use elsewhere, from a moment on at which nothing else changes."""
+    """Of 1,000 GPUs, 990 are in use elsewhere from some moment on; nothing else changes then."""
     first = world.submit("first")
     world.drive_to(first, S.RUNNING)
     other = Cluster.objects.create(name="other", access={"kubeconfig": "/nowhere"})

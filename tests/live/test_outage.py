@@ -1,4 +1,4 @@
-"""The API server is away for longer than anything of a job may take."""
+"""The API server is away for longer than any step of a job may take."""
 
 import time
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def line(world, tmp_path):
-    """The line between Kant and the cluster."""
+    """The connection between Kant and the cluster."""
     config = yaml.safe_load(world.process.kubeconfig.read_text())
     cluster = config["clusters"][0]["cluster"]
     with Proxy(urlsplit(cluster["server"]).port) as proxy:
@@ -63,7 +63,7 @@ def test_a_job_that_waits_meanwhile_has_not_failed_for_it(world, line):
 
 
 def test_a_gang_that_was_being_bound_is_not_late_for_it(world, line):
-    # Only the server knows of these pods when the line is cut.
+    # When the connection breaks, only the server knows of these pods.
     world.fault("slow-replies", verb="bind", count=NODES, delay_ms=60_000)
     job = world.submit(pods=NODES)
     phases = ["Running"] * NODES

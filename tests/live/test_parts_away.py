@@ -1,4 +1,4 @@
-"""The database or Redis is away: people are told so, or served without it, and nobody hangs."""
+"""Without the database or Redis, people get an error message or an answer, and nothing hangs."""
 
 import json
 import os
@@ -25,7 +25,7 @@ print(create_token(organisation.build().users["eve"], "test").secret)
 
 @contextmanager
 def silent():
-    """A port that takes connections and never answers, as a host that drops packets seems to."""
+    """A port that accepts connections and never answers, like a host that drops packets."""
     with socket.create_server(("127.0.0.1", 0), backlog=1000) as listener:
         yield listener.getsockname()[1]
 
@@ -47,7 +47,7 @@ def web(folder, **variables):
 
 
 def ask(url, body=None, token="kant_x"):
-    """Without bounds in Kant the answer would never come."""
+    """Without time limits in Kant the answer would never come."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data=data, headers=headers)

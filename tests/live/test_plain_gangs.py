@@ -1,4 +1,4 @@
-"""Pods that people make themselves and that name one gang are one job."""
+"""Plain pods that name the same gang form one job."""
 
 import pytest
 from django.db.models import F
@@ -31,7 +31,7 @@ LONG = {"sim.kant.io/run-seconds": "600"}
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch):
-    """How often is told what a gang misses."""
+    """Report often what a gang is missing."""
     monkeypatch.setattr(changes, "COUNT_S", 0.3)
 
 
@@ -42,7 +42,7 @@ def member(world, name, size=2, gang="train", tenant="team", notes=LONG, **spec)
 
 
 def jobs():
-    """The jobs of plain pods, the oldest first."""
+    """Return the jobs of plain pods, the oldest first."""
     return list(Job.objects.exclude(pod_gang="").order_by("submitted_at"))
 
 
@@ -51,7 +51,7 @@ def states():
 
 
 def running(world, *names, **wishes):
-    """A gang of these pods, which runs."""
+    """Create a gang of these pods and wait until it runs."""
     before = len(jobs())
     uids = [member(world, name, len(names), **wishes) for name in names]
     world.drive(lambda: states()[before:] == [S.RUNNING])
@@ -65,12 +65,12 @@ def full(world):
 
 
 def said_of(world, *names):
-    """The messages of all of these pods, "" where one has not been told anything yet."""
+    """Return the messages of all these pods; "" for a pod without a message yet."""
     return {condition(world, name).message for name in names}
 
 
 def there(world, *names):
-    """Those of the pods that are there and not being deleted."""
+    """Return those pods that exist and are not being deleted."""
     found = {name: pod_of(world, name) for name in names}
     return {n for n, pod in found.items() if pod and "deletionTimestamp" not in pod["metadata"]}
 
@@ -185,7 +185,7 @@ def test_a_gang_is_taken_up_when_its_last_gate_is_removed(world):
 
 
 def test_a_gang_that_comes_back_is_another_job(world):
-    """What was deleted for the scheduler is there again, as after an API server was restored."""
+    """The gang that was deleted is there again, as after a restore of the API server."""
     full(world)
     member(world, "a")
     member(world, "b")
@@ -288,7 +288,7 @@ def test_one_pod_that_is_deleted_takes_the_others_along_but_not_what_is_done(wor
     world.drive(lambda: world.free_gpus() == 32_000)
     assert jobs()[0].reason == "PodDeleted"
     assert pod_of(world, "done")["metadata"]["uid"] == uids[0]
-    # Whoever owns them makes all of them again, under the names they had.
+    # Their owner makes all of them again, under the same names.
     world.call("DELETE", path("done"))
     world.drive(lambda: pod_of(world, "done") is None)
     running(world, "done", "a", "b")
@@ -312,7 +312,7 @@ def test_a_pod_that_fails_fails_its_gang(world):
     world.drive(lambda: states() == [S.FAILED])
     assert jobs()[0].reason == "PodFailed"
     world.drive(lambda: "deletionTimestamp" in pod_of(world, "b")["metadata"])
-    # By this its owner can tell that it did not fail.
+    # By this their owner can tell that they did not fail.
     conditions = pod_of(world, "b")["status"]["conditions"]
     [mark] = [each for each in conditions if each["type"] == "DisruptionTarget"]
     assert (mark["status"], mark["reason"]) == ("True", "GangEnded")

@@ -1,4 +1,4 @@
-"""A plain pod names a queue, by Kant's label or by that of another scheduler and the map."""
+"""A plain pod names a queue by Kant's label, or by another scheduler's label and the map."""
 
 import pytest
 
@@ -76,7 +76,7 @@ def relabel(world, name="plain", **labels):
 
 @pytest.fixture
 def held(world, nightly, monkeypatch):
-    """What is in `default` waits; what was refused is looked at again soon."""
+    """Jobs in `default` wait; refused pods are examined again soon."""
     monkeypatch.setattr(changes, "COUNT_S", 0.3)
     Queue.objects.update_or_create(
         tenant=world.tenant, name="default", defaults={"state": QueueState.HELD}
@@ -108,7 +108,7 @@ def test_a_queue_that_does_not_take_a_waiting_job_is_told_until_it_does(world, h
     assert (kind, reason) == ("Warning", "InvalidPod")
     assert note.startswith("label kant.io/queue: ")
     assert note.endswith("The job stays in queue default until then.")
-    relabel(world, **{OWN: "default"})  # it is there: what it waits for is told again
+    relabel(world, **{OWN: "default"})  # it is there: the job's current wait is reported again
     world.drive(lambda: condition(world)[1] == "QueueHeld")
     Queue.objects.filter(name="nightly").update(state=QueueState.CLOSED)
     relabel(world, **{OWN: "nightly"})

@@ -1,4 +1,4 @@
-"""Pods that people make themselves and that name Kant as their scheduler are jobs of one pod."""
+"""A plain pod that names Kant as its scheduler is a job of one pod."""
 
 import pytest
 from django.test import Client
@@ -47,7 +47,7 @@ def test_a_plain_pod_is_bound_as_a_job_and_ends_as_it_does(world):
     assert world.kinds(job)[:1] == [K.SUBMITTED]
     assert world.free_gpus() == 32_000
     assert told(world) == []
-    assert pod_of(world)["status"]["phase"] == "Succeeded"  # it is not Kant's to delete
+    assert pod_of(world)["status"]["phase"] == "Succeeded"  # Kant must not delete it
     client = Client()
     client.force_login(world.user)
     shown = client.get(f"/api/v1/jobs/{uid}").json()
@@ -58,7 +58,7 @@ def test_a_plain_pod_is_bound_as_a_job_and_ends_as_it_does(world):
 
 # --- while it waits -------------------------------------------------------------------------------
 def full(world):
-    """A job that holds all there is."""
+    """A job that holds all GPUs."""
     job = world.submit("full", pods=4)
     world.drive_to(job, S.RUNNING)
     return job
@@ -76,7 +76,7 @@ def test_a_waiting_pod_says_why_and_starts_when_there_is_room(world):
     version = pod_of(world)["metadata"]["resourceVersion"]
     behind = world.submit("behind", gpus=1)
     world.drive(lambda: Job.objects.get(pk=behind.pk).reason == "InsufficientGpus")
-    assert pod_of(world)["metadata"]["resourceVersion"] == version  # told once
+    assert pod_of(world)["metadata"]["resourceVersion"] == version  # reported once
     world.cancel(other)
     world.drive(lambda: state_of(uid) is S.RUNNING)
     assert condition(world)[0] == "True"

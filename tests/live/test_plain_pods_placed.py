@@ -1,4 +1,4 @@
-"""Plain pods that have a place: how they end, and bindings that fail."""
+"""Plain pods with a place: how they end, and what happens if the binding fails."""
 
 import pytest
 from django.test import Client
@@ -86,7 +86,7 @@ def test_a_preempted_pod_is_evicted_and_its_job_ends(world):
     world.drive(lambda: S.FAILED in map(state_of, uids))
     [victim] = [uid for uid in uids if state_of(uid) is S.FAILED]
     job = job_of(victim)
-    # Autoscalers count it on the node that it is to get, and remove no node from below it.
+    # Autoscalers count the pod on its future node, and do not remove that node.
     left = node_of(world, job.pod_name)
     world.drive(lambda: pod_of(world, "high")["status"].get("nominatedNodeName") == left)
     assert condition(world, "high")[1] == "WaitingForPreemption"
@@ -130,7 +130,7 @@ def test_a_disruption_budget_in_the_namespace_of_the_pod_protects_it(world):
 
 def test_a_pod_whose_node_dies_ends_its_job_when_it_does_not_tolerate_that_any_more(world):
     uid = running(world, gpus=4, tolerations=NO_PATIENCE)
-    patient = running(world, "patient", gpus=4)  # Kubernetes gives it five minutes
+    patient = running(world, "patient", gpus=4)  # Kubernetes allows five minutes
     node = node_of(world)
     assert node_of(world, "patient") == node
     world.fault("node-down", node=node)
@@ -219,7 +219,7 @@ def test_a_pod_that_can_never_be_bound_goes_with_its_job(world, monkeypatch):
     said = []
 
     def refuse(bind):
-        if said:  # the pod is deleted when it was refused twice
+        if said:  # the pod is deleted after the second refusal
             wait(lambda: condition(world))
         said.append(condition(world))
         return CallOutcome(Result.REFUSED, code=403, message="denied")

@@ -1,4 +1,4 @@
-"""Plain pods of which no job can be made, and what they say of it."""
+"""Plain pods that cannot become a job say why."""
 
 import pytest
 

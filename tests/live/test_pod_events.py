@@ -1,4 +1,4 @@
-"""Why Kant deletes a pod stands among the Events of the pod, for `kubectl describe`."""
+"""`kubectl describe` shows among a pod's Events why Kant deletes it."""
 
 import pytest
 
@@ -8,8 +8,8 @@ pytestmark = pytest.mark.live
 
 
 def told(world, job, attempt=1):
-    """(reason, type, note) by pod name, of the Events on the pods of an attempt but that they were
-    bound."""
+    """Return {pod name: (reason, type, note)} of the Events on the pods of an attempt, without
+    those about bindings."""
     uids = {r.pod_uid for r in world.placements(job, attempt=attempt)}
     items = world.call("GET", "/apis/events.k8s.io/v1/events")["items"]
     assert all(e["reportingController"] == "kant" for e in items)

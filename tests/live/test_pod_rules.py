@@ -1,4 +1,4 @@
-"""What plain pods say of each other, from the API to the node and back to people."""
+"""Rules between plain pods take effect from the API to the node, and people see why a pod waits."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def message(uid):
 
 
 def bound(world, names):
-    """The nodes of these pods when all have one."""
+    """Return the nodes of these pods once all have one."""
     world.drive(lambda: all(node_of(world, name) for name in names))
     return [node_of(world, name) for name in names]
 
@@ -44,7 +44,7 @@ def bound(world, names):
 def test_pods_with_the_same_host_port_are_on_different_nodes(world):
     nodes = nodes_of(world)
     names = [f"web-{n}" for n in range(len(nodes))]
-    for name in names:  # of pods in the host's network the API server sets the host ports
+    for name in names:  # for pods in the host's network the API server sets the host ports
         make(world, name, hostNetwork=True, containers=[container(8080)])
     assert sorted(bound(world, names)) == nodes
     late = make(world, "late", hostNetwork=True, containers=[container(8080)])
@@ -69,7 +69,7 @@ def test_replicas_keep_apart_and_a_new_scheduler_knows_it(world):
     assert len(set(taken)) == len(taken)
     world.drive(lambda: all(state_of(uid_of(world, name)) is S.RUNNING for name in names))
     world.restart_scheduler()
-    make(world, "plain", gpus=1, labels=MINE)  # without a rule: it is meant by theirs
+    make(world, "plain", gpus=1, labels=MINE)  # no rule of its own: the others' rules apply to it
     assert set(bound(world, ["plain"])) == set(nodes) - set(taken)
     beside = {"podAffinity": {REQUIRED: [WEB]}}
     make(world, "beside", gpus=1, affinity=beside)

@@ -1,4 +1,4 @@
-"""Pods that run keep others from their topology domain, whoever bound them."""
+"""Running pods keep others out of their topology domain, whichever scheduler bound them."""
 
 import pytest
 
@@ -10,7 +10,7 @@ HOST = "kubernetes.io/hostname"
 
 
 def bound_elsewhere(world, name, node, selector, *, key=HOST, labels=None, **term):
-    """A pod of another scheduler on that node, with a required anti-affinity."""
+    """Bind a pod of another scheduler to the node, with a required anti-affinity."""
     rule = {"labelSelector": selector, "topologyKey": key, **term}
     pod = {
         "apiVersion": "v1",

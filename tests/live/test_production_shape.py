@@ -26,7 +26,7 @@ from tests.requirements import installed
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 WITHIN_S = 180.0  # of what surely comes: only a failure waits so long, however busy the machine is
-FROZEN_S = 15.0  # until a request is told that the database is away
+FROZEN_S = 15.0  # until a request gets the error that the database is away
 ROOT = Path(__file__).resolve().parents[2]
 SETUP = """
 import sys
@@ -55,8 +55,8 @@ RESERVED = []  # sockets
 
 
 def free_port():
-    """A port on which nobody listens, and that nobody else is given as long as this process lives:
-    it stays bound, which a server that sets SO_REUSEADDR does not mind while nobody listens."""
+    """Return a port on which nobody listens and that nobody else gets while this process lives.
+    The port stays bound; a server that sets SO_REUSEADDR can still use it, as nobody listens."""
     RESERVED.append(socket.socket())
     RESERVED[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     RESERVED[-1].bind(("127.0.0.1", 0))
@@ -91,10 +91,11 @@ def wait_for_port(port, process):
 
 @contextmanager
 def postgres(copied=None, keep_in=None):
-    """A PostgreSQL server of its own; it refuses root, so root runs it as the user postgres, in a
-    folder outside of pytest's: that is private to root, and made so by every pytest that starts.
+    """Start a PostgreSQL server of its own. It refuses to run as root, so root runs it as user
+    postgres, in a folder outside pytest's: each start of pytest makes that one private to root.
 
-    `copied`: the data it begins with; `keep_in`: where its data are kept when it has ended."""
+    `copied`: the data to begin with. `keep_in`: where to keep the data at the end.
+    """
     initdb = installed(programs.postgres_program, "initdb")
     as_user = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
     with tempfile.TemporaryDirectory(prefix="kant-postgres-", ignore_cleanup_errors=True) as folder:
@@ -140,11 +141,12 @@ def stopped(pids):
 
 @contextmanager
 def frozen_postgres(url):
-    """The whole server: first who starts its processes."""
+    """Freeze the whole server, beginning with the process that starts the others."""
     with psycopg.connect(url) as connection:
         folder = connection.execute("SHOW data_directory").fetchone()[0]
     main = int((Path(folder) / "postmaster.pid").read_text().split()[0])
-    # `runuser` stops itself with what it runs, and hears nothing then, also not to end.
+    # `runuser` stops together with its child; while stopped it reacts to no signal, not even to
+    # end.
     parent = int(Path(f"/proc/{main}/stat").read_text().rpartition(")")[2].split()[1])
     try:
         with stopped([main]):
@@ -186,13 +188,13 @@ def call(url, token, body=None):
 
 
 def static_files(shape):
-    """As an image has them: pages name them by their contents."""
+    """Collect static files as an image has them: pages name them by their contents."""
     command = [sys.executable, "manage.py", "collectstatic", "--noinput"]
     forked.run(command, check=True, capture_output=True, **shape)
 
 
 def operations_page(site, shape):
-    """Reads that page as an operator, who is signed in once."""
+    """Return a function that reads that page as an operator, signing in once."""
     command = [sys.executable, "-c", SIGNED_IN]
     made = forked.run(command, check=True, capture_output=True, text=True, **shape)
     request = urllib.request.Request(f"{site}/ops/", headers={"Cookie": made.stdout.strip()})
@@ -206,7 +208,7 @@ def operations_page(site, shape):
 
 
 def call_when_back(url, token, body):
-    """The database has just come back: until its connections are there again 503 is right."""
+    """Repeat a call after the database came back: until all connections are back, 503 is right."""
     deadline = time.monotonic() + WITHIN_S
     while True:
         try:
@@ -228,7 +230,7 @@ def run_until(url, token, states):
     deadline = time.monotonic() + WITHIN_S
     while (job := call(url, token))["state"] not in states:
         assert time.monotonic() < deadline, job
-        time.sleep(0.25)  # each look takes the web process as long as a job's start
+        time.sleep(0.25)  # each look keeps the web process busy for as long as a job's start
     return job
 
 
@@ -300,7 +302,7 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
 
         page = operations_page(f"http://127.0.0.1:{port}", shape)
         deadline = time.monotonic() + WITHIN_S
-        for told in ("false", "true"):  # while beat ticks, and without it
+        for told in ("false", "true"):  # with beat ticking, and without it
             while value(database, OWN_CLOCK) != told:
                 assert time.monotonic() < deadline, f"not told: own clock {told}"
                 time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""A program that fails is started again as often as its job asks for."""
+"""A program that fails is restarted as often as its job allows."""
 
 from itertools import pairwise
 
@@ -26,14 +26,14 @@ def running(world, job):
 
 
 def crash(world, placement, code=7):
-    """The program of a pod that runs ends with this exit code."""
+    """End the program of a running pod with this exit code."""
     ended = {"name": "main", "state": {"terminated": {"exitCode": code, "reason": "Error"}}}
     world.report(placement.pod_name, "Failed", containerStatuses=[ended])
 
 
 def test_a_gang_is_restarted_as_often_as_it_may_be_and_then_fails(world):
-    # A restart is no failed placement, of which the first would end the job, and blames no node:
-    # without one of the four the gang could not be placed again.
+    # A restart is not a failed placement, the first of which would end the job, and blames no node:
+    # without one of its four nodes the gang could not be placed again.
     world.set_policy(max_attempts=1, backoff_cap_s=30.0)
     gang = world.submit("gang", pods=4, max_restarts=2)
     for attempt in (1, 2, 3):
@@ -52,10 +52,10 @@ def test_a_gang_is_restarted_as_often_as_it_may_be_and_then_fails(world):
         assert "exit code 3" in told.message
         assert told.message.endswith(f"Restart {nth} of 2")
         assert told.evidence == {"restarts": nth, "max_restarts": 2}
-        # Twice as long each time; rows keep microseconds.
+        # The delay doubles each time; rows have microseconds.
         placed = min(p.intended_at for p in world.placements(gang, attempt=nth + 1))
         assert (placed - told.at).total_seconds() > 0.2 * 2 ** (nth - 1) - 1e-5
-    # It is not told anew that it backs off, which would hide why.
+    # The back-off is not reported anew, since that would hide the reason.
     assert not JobEvent.objects.filter(job=gang, reason="BackingOff").exists()
 
 
@@ -89,7 +89,7 @@ def test_what_a_lost_node_costs_is_no_restart(world, monkeypatch):
 def test_a_waiting_gang_is_given_more_restarts(world):
     gang = world.submit("gang", pods=2, max_restarts=1)
     world.drive_to(gang, S.RUNNING)
-    # As soon as it does not run, another job does, so that it waits as long as it is to.
+    # As soon as it stops, another job takes its place, so that it waits as long as it must.
     other = world.submit("other", pods=4, priority=10)
     crash(world, running(world, gang)[0])
     world.drive_to(other, S.RUNNING)
@@ -141,7 +141,7 @@ def test_the_pod_that_failed_last_stays_for_its_log(world, gang):
 
     fail_again(1)
     fail_again(2)
-    world.restart_scheduler()  # which finds the one that stays
+    world.restart_scheduler()  # the new scheduler finds the pod that stays
     fail_again(3)
 
 
@@ -196,7 +196,7 @@ def test_a_pod_that_fails_again_and_again_waits_longer_each_time(world):
     waited = [
         (later.intended_at - sooner.ended_at).total_seconds() for sooner, later in pairwise(again)
     ]
-    # Rows keep microseconds.
+    # Rows have microseconds.
     assert all(w > wait - 1e-5 for w, wait in zip(waited, (0.2, 0.4, 0.8), strict=True)), waited
 
 
@@ -237,7 +237,7 @@ def add(job, ordinal, placed_at):
 
 
 def waits(life, kind):
-    """Until when what was given back is not placed again."""
+    """Return the time before which the pods that gave up their places are not placed again."""
     found = [delta.not_before for delta in life.out.deltas if isinstance(delta, kind)]
     life.out.deltas.clear()
     return found
@@ -252,7 +252,7 @@ def test_a_pod_that_ran_long_does_not_fail_in_a_row():
     assert waits(life, PodRequeued) == [30.0 + 2 * base]
     life.requeueing.crashed(job, add(job, 1, 50.0), "It failed", 51.0 + cap)
     assert waits(life, PodRequeued) == [51.0 + cap + base]
-    # What its other pod did is another matter.
+    # What happened to its other pod is another matter.
     life.requeueing.crashed(job, add(job, 1, 400.0), "It failed", 410.0)
     assert waits(life, PodRequeued) == [410.0 + 2 * base]
     add(job, 1, 500.0)
@@ -296,6 +296,6 @@ def test_the_rest_of_its_slice_goes_with_a_pod_that_failed():
     assert [p.key for p in job.pods.values() if p.leaving] == [(0, 2)]
     (note,) = life.out.writes.notes
     assert note.evidence == (("pods", 2), ("restarts", 1), ("max_restarts", 100))
-    # Without one of the two that it needs it cannot go on.
+    # Without one of the two pods that it needs it cannot go on.
     life.requeueing.crashed(job, job.pods[0, 0], "It failed", 20.0)
     assert (job.state, job.restarts) == (S.PENDING, 2)

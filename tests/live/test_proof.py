@@ -1,4 +1,4 @@
-"""The live proof of queueing, as docs/proof/README.md says to run it."""
+"""The live proof of queueing runs as docs/proof/README.md says."""
 
 import importlib
 import subprocess
@@ -49,7 +49,7 @@ def test_every_policy_and_every_preemption_happens_and_all_is_put_back(kant, mon
         assert client.every("/quotas") == quotas
         assert not client.every("/jobs?state=PENDING&state=QUOTA_RESERVED&state=RUNNING")
         assert not client.get("/tenants/proof")["is_active"]
-        # A pool that somebody uses is left alone.
+        # A pool in use is left alone.
         busy = {"name": "busy", "tenant": "vision", "gpu_type": "NVIDIA-L40S", "gpus": 1}
         job = client.post("/jobs", busy)["id"]
         refused = proof("--url", kant)

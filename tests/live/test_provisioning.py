@@ -1,4 +1,4 @@
-"""Gangs that wait for nodes ask an autoscaler for all of them by ProvisioningRequests."""
+"""A gang that waits for nodes requests all of them from an autoscaler by ProvisioningRequests."""
 
 import pytest
 from django.utils import timezone
@@ -25,7 +25,7 @@ def asks(autoscaled, monkeypatch):
 
 
 def requests(world):
-    """{name: request} of those that are there."""
+    """Return {name: request} of all ProvisioningRequests."""
     return {each["metadata"]["name"]: each for each in world.call("GET", ALL)["items"]}
 
 
@@ -40,7 +40,7 @@ def only(found):
 
 
 def answer(world, request, type_, message="", status="True", at="2026-11-26T14:02:00Z"):
-    """What an autoscaler says of it."""
+    """Set the status that an autoscaler reports."""
     said = {"type": type_, "status": status, "reason": "Said", "message": message}
     name, namespace = (request["metadata"][key] for key in ("name", "namespace"))
     group, _, plural = ALL.rpartition("/")
@@ -165,7 +165,7 @@ def test_an_elastic_gang_asks_for_its_minimum(asks, by_request):
         world.drive(lambda: all_unschedulable(world, 1))
     add_node(world)
     world.drive_to(job, S.RUNNING)
-    # It runs: quota lets it miss one of the others, which single nodes help.
+    # It runs: quota allows one of its missing pods, for which a single node is enough.
     world.drive(lambda: not requests(world) and all_unschedulable(world, 1))
     [has] = world.placements(job)
     assert (has.pod_set, has.ordinal) not in stand_ins(world)

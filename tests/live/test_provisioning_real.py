@@ -1,5 +1,5 @@
-"""ProvisioningRequests on a real kube-apiserver: what becomes of a gang without their definition,
-with it, and when its nodes come."""
+"""ProvisioningRequests on a real kube-apiserver: a gang without their definition, with it, and
+when its nodes come."""
 
 import pytest
 from rest_framework.test import APIClient

@@ -1,4 +1,4 @@
-"""What people do to queues over REST reaches the scheduler, and shows on the pages."""
+"""Changes of queues over REST reach the scheduler and appear on pages."""
 
 import pytest
 

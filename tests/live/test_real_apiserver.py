@@ -1,4 +1,5 @@
-"""One cycle on a real kube-apiserver: submitted by REST, created and bound there."""
+"""One cycle on a real kube-apiserver: a job is submitted by REST, its pods are created and
+bound."""
 
 import json
 from contextlib import suppress
@@ -40,14 +41,14 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def apiserver(server):
-    """The server of the file with two nodes, and nothing left in it by the test before."""
+    """The file's server with two nodes, without leftovers of the test before."""
     stage.create_nodes(server.request, 2)
     yield server
     empty(server.request)
 
 
 def empty(call):
-    """Delete what Kant and these tests make. There is no controller that would end a namespace."""
+    """Delete what Kant and these tests made. No controller runs that would finish a namespace."""
     for plural in ("pods", "services"):
         for item in call("GET", f"/api/v1/{plural}")["items"]:
             meta = item["metadata"]
@@ -61,7 +62,7 @@ def empty(call):
             ending = call("DELETE", f"/api/v1/namespaces/{name}")
             call("PUT", f"/api/v1/namespaces/{name}/finalize", {**ending, "spec": {}})
     for document in RIGHTS:
-        with suppress(HTTPError):  # of who granted none
+        with suppress(HTTPError):  # of an account without rights
             call("DELETE", f"{RBAC}/{document['kind'].lower()}s/{document['metadata']['name']}")
 
 
@@ -110,7 +111,7 @@ def test_submitted_by_rest_created_bound_with_devices_and_confirmed(apiserver, s
     drive(scheduler, cluster, lambda: services() == [f"job-{job.pk}"])
     assert {pod["spec"]["subdomain"] for pod in pods} == set(services())
 
-    # What a kubelet would say is enough to carry the job to its end.
+    # The reports of a kubelet are enough to carry the job to its end.
     for phase, state in (("Running", S.RUNNING), ("Succeeded", S.SUCCEEDED)):
         for pod in pods:
             path = f"/api/v1/namespaces/kant-jobs/pods/{pod['metadata']['name']}"
@@ -130,7 +131,7 @@ def test_submitted_by_rest_created_bound_with_devices_and_confirmed(apiserver, s
 
 
 def grant_rights(apiserver, *, makes_namespaces=True):
-    """Those of rbac.yaml to the account "kant"."""
+    """Grant the rights of rbac.yaml to the account "kant"."""
     for document in deepcopy(RIGHTS):
         for rule in document.get("rules", ()):
             if rule["resources"] == ["namespaces"] and not makes_namespaces:
@@ -140,7 +141,7 @@ def grant_rights(apiserver, *, makes_namespaces=True):
 
 
 def make_node(apiserver, name, labels, amounts):
-    """A ready node; `amounts` beside its CPU and memory."""
+    """Create a ready node with `amounts` beside its CPU and memory."""
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
     apiserver.request("POST", "/api/v1/nodes", node)
     amounts = {"cpu": "192", "memory": "2Ti", "pods": "110", **amounts}
@@ -150,7 +151,8 @@ def make_node(apiserver, name, labels, amounts):
 
 
 def test_tenants_have_their_pods_in_namespaces_of_their_own(apiserver, scheduler):
-    """Kant may not make namespaces here: it works in those there are, and says which is not."""
+    """Kant may not create namespaces here: it uses the existing ones and says which one is
+    missing."""
     grant_rights(apiserver, makes_namespaces=False)
     for name in ("kant-jobs", "vision-jobs"):
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -240,14 +242,14 @@ def test_jobs_on_amd_nodes_ask_for_their_gpus_and_nics_by_the_resources_of_the_n
     assert asked.keys() == {str(amd.pk), str(whole.pk)}
     assert asked[str(amd.pk)]["limits"] == {"amd.com/gpu": "4", "rdma/a": "4", "rdma/b": "1"}
     assert asked[str(whole.pk)]["limits"] == {"nvidia.com/gpu": "2"}
-    # No node of a stock device plugin can give a part of a GPU.
+    # A node with a stock device plugin cannot give a part of a GPU.
     assert (share.state, share.reason) == (S.PENDING, "ExceedsCapacity")
     assert "its device plugin must advertise kant.io/gpu-milli" in share.message
 
 
 def test_plain_pods_get_the_gpus_of_the_resource_that_they_ask_for(apiserver, scheduler):
-    """Each would fit on the nodes of the other: these are as large, and those of its own are named
-    as such that sort behind."""
+    """Each pod would also fit on the other's nodes: these are as large, and the names of the
+    matching nodes sort last."""
     grant_rights(apiserver)
     make_node(apiserver, "a-amd", {"amd.com/gpu.product-name": "MI300X"}, {"amd.com/gpu": "8"})
     cluster = Cluster.objects.create(
@@ -307,7 +309,7 @@ def test_plain_pods_get_the_gpus_of_the_resource_that_they_ask_for(apiserver, sc
 
 
 def test_a_preempted_plain_pod_is_marked_with_the_rights_of_rbac_yaml(apiserver, scheduler):
-    """There is no kubelet: the pods stay as they are being deleted."""
+    """There is no kubelet, so the pods stay in deletion."""
     grant_rights(apiserver)
     cluster = Cluster.objects.create(
         name="real", access=apiserver.access("kant"), namespace_tenants=ANY
@@ -362,7 +364,7 @@ def test_a_preempted_plain_pod_is_marked_with_the_rights_of_rbac_yaml(apiserver,
 
 
 def set_up(apiserver):
-    """The cluster, with the rights of rbac.yaml, and tenant vision with quota for 16 GPUs."""
+    """Set up the cluster with the rights of rbac.yaml, and tenant vision with quota for 16 GPUs."""
     grant_rights(apiserver)
     cluster = Cluster.objects.create(
         name="real", access=apiserver.access("kant"), namespace_tenants=ANY
@@ -375,12 +377,12 @@ def set_up(apiserver):
 
 
 def examples_of_guide():
-    """The manifests of the operator guide by kind."""
+    """Return the manifests of the operator guide by kind."""
     return {each["kind"]: each for each in guide_examples() if "apiVersion" in each}
 
 
 def test_the_pods_of_the_guide_are_bound_with_the_rights_of_rbac_yaml(apiserver, scheduler):
-    """The plain pod, that of the Deployment, and one of a tenant that there is not."""
+    """The plain pod, the Deployment's pod, and a pod of a tenant that does not exist."""
     cluster, of_kind = set_up(apiserver), examples_of_guide()
     pod, deployment = of_kind["Pod"], of_kind["Deployment"]
     template = deployment["spec"]["template"]
@@ -417,7 +419,7 @@ def test_the_pods_of_the_guide_are_bound_with_the_rights_of_rbac_yaml(apiserver,
 def test_the_gangs_of_the_guide_are_bound_when_all_their_pods_have_come(
     apiserver, scheduler, monkeypatch
 ):
-    """There are no controllers: their pods are made here, as they would be."""
+    """No controllers run, so the test makes the pods as they would."""
     monkeypatch.setattr(changes, "COUNT_S", 0.3)
     cluster, of_kind = set_up(apiserver), examples_of_guide()
     indexed, pytorch = of_kind["Job"], of_kind["PyTorchJob"]

@@ -1,4 +1,4 @@
-"""A database restored from a backup: the cluster knows more than it."""
+"""After a database restore from a backup, the cluster knows more than the database."""
 
 import pytest
 from django.db.models import F
@@ -16,7 +16,7 @@ ALL = NODES * 8000
 
 
 def restored(job, state=S.PENDING, attempt=0, **values):
-    """The job's rows as a backup has them that was made when it was in that state."""
+    """Restore the job's rows from a backup that was made when it was in that state."""
     Placement.objects.filter(job=job, attempt__gt=attempt).delete()
     Placement.objects.filter(job=job).update(state="RUNNING", ended_at=None)
     steps = JobEvent.objects.filter(job=job).exclude(kind=K.SUBMITTED)

@@ -1,4 +1,4 @@
-"""Redis is full or read-only, or gone, while jobs come: they start, and every process goes on."""
+"""Jobs start and processes go on while Redis is full, read-only or gone."""
 
 import os
 import sys
@@ -100,7 +100,7 @@ def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(
             run_until(f"{site}/api/v1/jobs/{job['id']}", token, {"SUCCEEDED"})
 
         def all_have_said_that_it_is_over():
-            # A ring may fall silent: the one before it was not heard. The next one tells.
+            # A wake-up may be lost because the one before it was not heard; the next one arrives.
             a_job_runs_to_its_end()
             return all(said(name, BEGAN) == said(name, OVER) for name in processes)
 
@@ -120,7 +120,7 @@ def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(
             assert "Redis does not accept writes." in page()
             for _ in range(2):
                 a_job_runs_to_its_end()
-            # The others tell of it only where they had something to hear or to write meanwhile.
+            # The others report it only if they had something to hear or to write meanwhile.
             for name in ("beat", "web"):
                 until(partial(has_said, name, BEGAN, number), logs)
             end()

@@ -1,4 +1,4 @@
-"""What a dry run says of a job is what becomes of it when it is submitted."""
+"""A dry run predicts what happens to the job when it is submitted."""
 
 import pytest
 from django.test import Client
@@ -38,7 +38,7 @@ def rehearse(world, **fields):
 
 
 def led(world):
-    """The scheduler leads the cluster and has written of its nodes."""
+    """Wait until the scheduler leads the cluster and has written its nodes."""
     world.drive(lambda: NodeRecord.objects.count() == 4)
     world.drive(lambda: Cluster.objects.get().connected)
 
@@ -63,7 +63,7 @@ def test_what_is_said_of_a_job_is_what_becomes_of_it(world):
     world.drive(lambda: Job.objects.get(pk=second.pk).reason == said["reason"])
     second.refresh_from_db()
     assert (second.message, second.evidence["free"]) == (said["summary"], 8)
-    # It is ahead of whoever comes now, and in nobody's way by this policy.
+    # It is ahead of later jobs, but by this policy blocks none.
     said = rehearse(world)
     assert (said["outlook"], said["position"]) == ("starts", 2)
     world.set_policy(queueing="strict-fifo")
@@ -148,7 +148,7 @@ def test_what_pods_say_of_each_other_is_known_to_who_asks_by_rows(world):
     assert (said.outlook, said.reason) == (Outlook.WAITS, job_of(late).reason)
     assert "exclude nodes with room for it" in said.summary
     assert said.summary == job_of(late).message
-    # A new job is meant by their rules, if it has such labels.
+    # Their rules apply to a new job with matching labels.
     new = {"gpus": 7, "replicas": 2}
     world.drive(lambda: NodeRecord.objects.filter(company__has_key="keepers").count() == 3)
     assert rehearse(world, **new)["outlook"] == "starts"
@@ -158,7 +158,7 @@ def test_what_pods_say_of_each_other_is_known_to_who_asks_by_rows(world):
     world.drive(lambda: Job.objects.get(pk=job.pk).reason)
     assert Job.objects.get(pk=job.pk).reason == said["reason"]
     world.cancel(job)
-    # The next scheduler writes nothing of it again, and forgets what is true no more.
+    # The next scheduler does not write any of this again, and drops what no longer holds.
     before = JobConstraints.objects.count()
     assert before == len(nodes) + 1
     world.restart_scheduler()

@@ -1,4 +1,5 @@
-"""`manage.py replay`: recorded jobs through a running Kant, checked by the cluster's own record."""
+"""`manage.py replay` sends recorded jobs through a running Kant; the cluster's own record checks
+it."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""What an embedded Kant really did, replayed by its own worker: the same, and on fewer nodes."""
+"""An embedded Kant's own worker replays what Kant did: the same result, and the result on fewer
+nodes."""
 
 import base64
 import json
@@ -78,7 +79,7 @@ def test_a_recorded_history_is_replayed_and_outlives_a_restart(migrated_folder):
             result["baseline"]["gpu_hours"], rel=0.5
         )
 
-        # With all nodes of their type but two gone, some of them wait for the others.
+        # With only two nodes of their type left, some of them wait for the others.
         nodes = [{"gpu_type": "NVIDIA-H100-80GB-HBM3", "gpus": 8, "change": -62}]
         fewer = client.replayed(since=since, nodes=nodes)["result"]
         assert fewer["starts"]["later"] > 0
@@ -87,7 +88,7 @@ def test_a_recorded_history_is_replayed_and_outlives_a_restart(migrated_folder):
         serving.end(signal.SIGTERM)
 
     with sqlite3.connect(migrated_folder / "kant.sqlite3") as database:
-        # As it is where the machine failed while it was computed.
+        # As after a failure of the machine during the computation.
         database.execute(
             "update metrics_replay set state = 'RUNNING', alive_at = '2020-01-01', result = null "
             "where id = ?",

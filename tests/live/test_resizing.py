@@ -1,4 +1,4 @@
-"""Jobs get more pods, or fewer, while they run."""
+"""Jobs get more or fewer pods while they run."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def ordinals(world, job, *states):
 
 
 def runs(world, job, *wanted):
-    """Whether pods of these ordinals run and no others have places."""
+    """Return whether pods of exactly these ordinals run or have places."""
     return ordinals(world, job, "RUNNING") == list(wanted) == ordinals(world, job)
 
 
@@ -146,7 +146,7 @@ def test_pods_that_leave_go_on_leaving_under_the_next_scheduler(world):
     world.resize(job, 1)
     told = JobEvent.objects.filter(job=job, reason="CheckpointNotice")
     world.drive(lambda: told.exists())
-    world.resize(job, 2)  # those that were told go, and one of them comes back
+    world.resize(job, 2)  # the notified pods go, and one of them comes back
     world.restart_scheduler()
     world.drive(lambda: world.scheduler.led and ordinals(world, job) == [0, 1, 2])
     for pod in world.placements(job, ordinal__gt=0):
@@ -155,7 +155,7 @@ def test_pods_that_leave_go_on_leaving_under_the_next_scheduler(world):
         world.call("PATCH", path, notes, kind="merge-patch+json")
     world.drive(lambda: runs(world, job, 0, 1))
     assert [p.attempt for p in world.placements(job, ordinal=1, state="RUNNING")] == [2]
-    # Each is heard for itself, also where both have saved at the same time.
+    # Each answer counts, even if both have saved at the same time.
     assert JobEvent.objects.filter(job=job, reason="Checkpointed").count() == 2
 
 
@@ -166,14 +166,14 @@ def test_of_two_changes_between_two_cycles_the_last_one_counts(world):
     world.resize(job, 4)
     world.drive(lambda: runs(world, job, 0, 1, 2, 3))
     assert {p.attempt for p in world.placements(job)} == {1}
-    world.resize(job, 4)  # nothing to say of that
+    world.resize(job, 4)  # nothing to report about that
     assert JobEvent.objects.filter(job=job, kind="CHANGED").count() == 2
 
 
 def test_a_job_that_loses_its_places_as_it_is_resized_waits_for_the_count_of_now(
     world, monkeypatch
 ):
-    """The resize is written while the scheduler decides that all of the job waits again."""
+    """The resize is written while the scheduler decides that the whole job must wait again."""
     job = world.submit("train", pods=4, min_count=2, exit_code=0, max_restarts=3)
     world.drive(lambda: runs(world, job, 0, 1, 2, 3))
     apply = cycle.apply_decisions

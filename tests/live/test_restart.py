@@ -1,4 +1,4 @@
-"""A scheduler that dies anywhere: its successor finishes the gang or gives it back."""
+"""Wherever a scheduler dies, its successor completes the gang or gives its places back."""
 
 import pytest
 from django.db.models import F
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.live
 
 
 def being_deleted(world):
-    """Names of pods; their kubelets end them when the time to stop is over, as the API gives it."""
+    """Return the names of pods in deletion; their kubelets end them after the grace period."""
     return [name for name, p in world.pods().items() if "deletionTimestamp" in p["metadata"]]
 
 
@@ -185,7 +185,7 @@ def test_each_pod_of_a_service_is_known_to_run_since_its_own_start(world):
 
 
 def test_a_gang_that_a_fault_stopped_stays_in_front(world):
-    """Even though a larger, older job came to wait meanwhile."""
+    """A larger, older job that came to wait meanwhile stays behind it."""
     world.set_policy(queueing="strict-fifo", backoff_base_s=0.1)
     older = world.submit("older", pods=4, held=True)
     gang = world.submit("gang", pods=4)
@@ -205,7 +205,7 @@ def test_a_gang_that_a_fault_stopped_stays_in_front(world):
 
 
 def test_a_pod_that_was_leaving_alone_is_placed_again_and_is_no_failure(world):
-    """It is gone before the next scheduler looks."""
+    """The pod is gone before the next scheduler looks."""
     world.set_policy(preemption=["priority"], min_runtime_s=0)
     service = world.submit("service", pods=4, gang=False, stop_s=600.0)
     world.drive(lambda: len(world.placements(service, state="RUNNING")) == 4)
@@ -223,7 +223,8 @@ def test_a_pod_that_was_leaving_alone_is_placed_again_and_is_no_failure(world):
 
 
 def test_attempts_of_single_pods_count_when_all_of_the_job_is_placed_anew(world):
-    """Its pods were placed again alone before all of it had to wait: no attempt comes twice."""
+    """Pods were placed again alone before the whole job had to wait: no attempt number occurs
+    twice."""
     service = world.submit("service", pods=2, gang=False)
     full = world.submit("full", pods=2)
     world.drive_to(full, S.RUNNING)
@@ -239,7 +240,7 @@ def test_attempts_of_single_pods_count_when_all_of_the_job_is_placed_anew(world)
     world.drive(lambda: len(running()) == 2)
     delete(running()[0])
     world.drive(lambda: sorted(row.attempt for row in running()) == [1, 2])
-    # Whichever place is free is taken at once, so that none of its pods is back before both go.
+    # Another job takes each free place at once, so none of its pods is back before both go.
     others = [world.submit(f"other-{i}", priority=10) for i in range(2)]
     delete(*running())
     for other in others:
@@ -252,7 +253,7 @@ def test_attempts_of_single_pods_count_when_all_of_the_job_is_placed_anew(world)
 
 
 def test_an_elastic_gang_goes_on_when_its_surplus_left_during_a_restart(world):
-    """Its deletion kills the pod, with exit code 143, when the preemptor is not there any more."""
+    """The deletion kills the pod with exit code 143 after the preemptor has gone."""
     world.set_policy(preemption=["priority"], min_runtime_s=0)
     gang = world.submit("gang", pods=4, min_count=2, stop_s=600.0)
     world.drive_to(gang, S.RUNNING)
@@ -277,12 +278,12 @@ def bound_pods(world):
 
 
 CRASHES = {
-    # The creates hang before their reply: nothing is bound, the intents are written.
+    # The creates hang before their replies: nothing is bound, the intents are written.
     "after the intents": (
         {"verb": "create", "resource": "pods", "delay_ms": 60_000},
         lambda world: Placement.objects.exists(),
     ),
-    # The first pod is bound in the API, intended in the rows.
+    # The API has the first pod bound, the rows have it as intended.
     "after the first bind": (
         {"verb": "create", "resource": "pods", "delay_ms": 60_000, "count": NODES - 1},
         lambda world: bound_pods(world) == 1,
@@ -292,7 +293,7 @@ CRASHES = {
         {"verb": "create", "resource": "pods", "delay_ms": 60_000, "count": 2},
         lambda world: bound_pods(world) == NODES - 2,
     ),
-    # All is bound, and nothing of it is known to Kant yet.
+    # All pods are bound, and Kant knows of none yet.
     "before the confirmation": (
         {"verb": "bind", "delay_ms": 60_000},
         lambda world: bound_pods(world) == NODES,
@@ -302,7 +303,7 @@ CRASHES = {
 
 @pytest.mark.parametrize("moment", CRASHES)
 def test_killed(shared_world, moment):
-    """Gangs of one pod a node, so that a half-bound gang would block the next one for ever."""
+    """The gangs have one pod per node, so a half-bound gang would block the next one for ever."""
     world = shared_world
     fault, reached = CRASHES[moment]
     victim = SchedulerProcess()

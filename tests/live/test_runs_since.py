@@ -1,4 +1,5 @@
-"""From when on a minimum run time counts: the scheduler hears when pods begin to run."""
+"""The minimum run time counts from the moment when pods begin to run, which the scheduler
+observes."""
 
 import pytest
 

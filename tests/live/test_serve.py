@@ -1,4 +1,4 @@
-"""`manage.py serve`: starts once and again with the same data, ends all it started, and says in
+"""`manage.py serve` starts, starts again with the same data, ends all its children, and says in
 one line what keeps it from starting."""
 
 import base64
@@ -33,7 +33,7 @@ def command(folder, *options, **variables):
         env.pop(name, None)
     env |= variables
     if not compiled.in_use():
-        env["KANT_INTERPRETED"] = "1"  # nothing is compiled beside a test
+        env["KANT_INTERPRETED"] = "1"  # nothing compiles while a test runs
     return {"args": [sys.executable, "manage.py", "serve", *options], "env": env, "cwd": ROOT}
 
 
@@ -71,7 +71,7 @@ class Serving:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at children in /proc")
 def test_starts_ends_its_children_and_continues(tmp_path):
-    """In interpreters of their own, as `make run` has it."""
+    """In interpreters of their own, as with `make run`."""
     first = Serving(tmp_path, popen=subprocess.Popen)
     assert [x.split()[0] for x in first.lines if "kant-demo" in x] == [
         "operator",
@@ -116,7 +116,7 @@ def test_a_second_start_on_the_same_folder(migrated_folder):
         first.process.kill()
         first.process.wait(WITHIN_S)
         first.process.stdout.close()
-    # As a shell starts it in the background, from where it ends by the first signal too.
+    # A shell that starts it in the background has it ignore SIGINT; the first signal still ends it.
     deaf = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         serving = Serving(migrated_folder)
@@ -185,7 +185,7 @@ def test_logs_that_are_followed_end_with_it(migrated_folder, how):
     for log in logs:
         assert log.readline().startswith(b"started main of one-")
     serving.end(how)
-    for log in logs:  # an answer that is not complete would raise IncompleteRead
+    for log in logs:  # an incomplete answer would raise IncompleteRead
         last = log.read().splitlines()[-1]
         assert last == b"Kant: the server stops; ask again for what comes"
     assert "Traceback" not in said.read_text()
@@ -213,7 +213,7 @@ def test_a_database_that_is_none(tmp_path):
 
 @pytest.mark.parametrize("name", ["REDIS_URL", "CELERY_BROKER_URL"])
 def test_a_redis_that_does_not_answer(tmp_path, name):
-    """Its workers would wait for it before a page is served."""
+    """The workers would otherwise wait for Redis before they serve a page."""
     line = refused(tmp_path, "--port", "0", **{name: "redis://127.0.0.1:1/0"})
     assert "Redis does not serve (Error 111 connecting to 127.0.0.1:1. Connection refused)" in line
     assert "unset REDIS_URL" in line

@@ -1,4 +1,5 @@
-"""Two embedded clusters, one scheduler: a job that names none runs where there is room first."""
+"""Two embedded clusters, one scheduler: a job that names no cluster runs where room is free
+first."""
 
 from datetime import timedelta
 
@@ -32,7 +33,7 @@ def far(world, tmp_path, inventory):
 
 def test_a_job_runs_where_there_is_room_first_and_moves_there(world, far):
     def drive(until):
-        """Both clusters have their turns, as the loop gives them."""
+        """Give each cluster its turn, as the loop does."""
 
         def turn():
             for cluster in (world.cluster, world.far):
@@ -65,7 +66,7 @@ def test_a_job_runs_where_there_is_room_first_and_moves_there(world, far):
     assert first.chosen["summary"].startswith(told)
     drive(lambda: is_running(first))
 
-    # Nothing is free any more. The next one waits on one of them, until the other has room.
+    # Nothing is free any more. The next job waits on one of them until the other has room.
     drive(lambda: free(world.far) == 0)
     second = submit()
     Job.objects.filter(pk=second.pk).update(priority=1)
@@ -87,13 +88,13 @@ def test_a_job_runs_where_there_is_room_first_and_moves_there(world, far):
     assert moved.evidence == {"from_cluster": here.name, "to_cluster": there.name}
     assert far.audit()["double_holdings"] == []
 
-    # One cluster is gone: jobs for any go to the other one, at once, and are told why.
+    # One cluster is gone: jobs for any cluster move to the other one at once and say why.
     far.process.stop()
     drive(lambda: not Cluster.objects.get(pk=world.far.pk).connected)
     third = submit()
     assert third.cluster == world.cluster
     assert "far is passed over: its scheduler cannot reach it" in third.chosen["summary"]
-    # It holds up nobody: the other one goes on to free and give places.
+    # It delays nobody: the other cluster goes on freeing and giving places.
     holding = Job.objects.filter(cluster=world.cluster).exclude(pk=third.pk)
     for job in holding.filter(state__in=list(OPEN)):
         world.cancel(job)

@@ -90,7 +90,7 @@ def test_a_job_that_outgrows_its_shard_is_routed_anew_while_it_waits_and_stays_w
 
 
 def test_nodes_come_home_however_slow_the_passes_are(world, monkeypatch):
-    monkeypatch.setattr(changes, "COUNT_S", 0.0)  # each pass looks at all there is
+    monkeypatch.setattr(changes, "COUNT_S", 0.0)  # each pass examines everything
 
     def free(scope):
         return world.scheduler.led[world.cluster.pk, scope].session.state.cluster.free_milli(
@@ -151,14 +151,15 @@ def test_a_shard_deletes_the_services_of_its_own_jobs_only(world, monkeypatch):
     before = services()
     world.restart_scheduler()
     world.drive(lambda: len(world.scheduler.led) == 3)
-    monkeypatch.setattr(changes, "COUNT_S", 3600.0)  # at once, not when all are looked at
+    monkeypatch.setattr(changes, "COUNT_S", 3600.0)  # at once, not only when all jobs are examined
     world.cancel(jobs[0])
     world.drive(lambda: first not in services())
     assert services() == {second: before[second]}
 
 
 def test_nodes_are_kept_free_for_a_gang_that_waits_too_long(world):
-    """Small jobs follow each other without a pause: no node would ever be empty by itself."""
+    """Small jobs follow each other without a pause, so no node would ever become empty by
+    itself."""
     divide(world, backfill_after_s=0.5)
     world.drive(lambda: len(world.scheduler.led) == 3)
     small = [world.submit(f"small-{i}", gpus=2, run_s=0.3 + i % 5 / 10) for i in range(200)]
@@ -300,7 +301,7 @@ def test_jobs_move_from_a_full_shard_to_one_with_room(world, monkeypatch):
 
 
 def test_a_job_goes_where_nodes_that_it_may_use_have_room(world, monkeypatch):
-    """Of the nodes that it may use those of one shard are full, and this shard has most room."""
+    """The nodes that it may use in one shard are full, although this shard has most room."""
     divide(world)
     monkeypatch.setattr("scheduling.session.changes.COUNT_S", 0.3)
     monkeypatch.setattr("scheduling.session.routing.AGAIN_S", 0.3)
@@ -317,11 +318,11 @@ def test_a_job_goes_where_nodes_that_it_may_use_have_room(world, monkeypatch):
     here = world.submit("here", gpus=8, run_s=600, **on(one))
     beside = world.submit("beside", gpus=8, pods=2, run_s=600, **on(*scopes[SOUTH] - {other}))
     world.drive(lambda: world.state(here) == world.state(beside) == S.RUNNING)
-    # Where it is free, less of the shard is.
+    # The shard with the free node has less room in total.
     new = world.submit("new", gpus=8, run_s=600, **on(one, other))
     world.drive_to(new, S.RUNNING)
     assert scope_of(new) == SOUTH
-    # Both are full: it waits, and goes to that which gets free first, wherever it waits.
+    # Both are full: it waits, and goes to the one that frees a node first, wherever it waits.
     waits = world.submit("waits", gpus=8, run_s=600, **on(one, other))
     world.drive(lambda: scope_of(waits) != "")
     there = {NORTH: SOUTH, SOUTH: NORTH}[scope_of(waits)]
@@ -364,7 +365,7 @@ def test_an_elastic_gang_grows_inside_its_shard_and_a_wide_one_asks_for_no_nodes
 
 # --- two processes under load ---------------------------------------------------------------------
 def leads():
-    """{process id: the scopes it leads}, by the lease rows."""
+    """Return {process id: the scopes it leads} from the lease rows."""
     found = defaultdict(set)
     for scope, holder in SchedulerLease.objects.values_list("scope", "holder"):
         found[int(holder.split(":")[1])].add(scope)
@@ -396,7 +397,7 @@ def test_two_processes_under_load_and_one_is_killed(shared_world):
         before = leads()
         wait(lambda: all(placed(scopes) > 3 for scopes in before.values()))
         assert leads() == before  # so each of them bound pods
-        # The one with most scopes, so that the other has to take over several.
+        # The process with most scopes, so that the other has to take over several.
         victim = max(processes, key=lambda p: len(before[p.process.pid]))
         load(40, "second")
         victim.kill()

@@ -51,7 +51,7 @@ def test_a_plain_pod_is_taken_up_once_and_bound_by_the_shard_it_is_routed_to(wor
 
 
 def test_a_gang_of_an_owner_is_one_job_and_let_go_when_the_owner_changes(world, monkeypatch):
-    """The wide scope takes it up, the shard that has it lets it go."""
+    """The wide scope takes the gang up, and the shard that has it drops it."""
     monkeypatch.setattr(changes, "COUNT_S", 0.3)
     divide(world)
     world.drive(lambda: len(world.scheduler.led) == 3)

@@ -1,4 +1,4 @@
-"""What pods say of other pods counts those on the nodes of other shards."""
+"""Rules about other pods count the pods on nodes of other shards too."""
 
 from collections import Counter
 
@@ -32,7 +32,7 @@ def divided(world, monkeypatch):
 
 
 def placed(world, name, **spec):
-    """The scope on whose node the new pod comes."""
+    """Return the scope on whose node the new pod is placed."""
     make(world, name, gpus=1, **spec)
     return scope_of_pod(world, name)
 
@@ -47,7 +47,7 @@ def test_pods_are_spread_over_domains_of_several_shards(divided):
     spec = {"labels": MINE, "topologySpreadConstraints": evenly}
     scopes = Counter(placed(divided, f"web-{n}", **spec) for n in range(6))
     assert sorted(scopes.values()) == [3, 3]
-    # Two of one shard go: the next two come there, whatever room the others have.
+    # Two pods of one shard go: the next two are placed there, whatever room the others have.
     here = scope_of_pod(divided, "web-0")
     gone = [f"web-{n}" for n in range(6) if scope_of_pod(divided, f"web-{n}") == here][:2]
     for name in gone:
@@ -73,10 +73,11 @@ def test_a_pod_follows_another_one_into_its_shard_also_when_that_comes_later(div
 
 @pytest.mark.parametrize("first", [NORTH, SOUTH])
 def test_two_shards_that_decide_at_once_keep_the_rules_between_them(divided, monkeypatch, first):
-    """Each pod may be on one node only, of another shard, and no other may be in its core."""
+    """Each pod may use one node only, each in another shard, and no second pod may be in its
+    core."""
     scopes = nodes_by_scope()
     lead = divided.scheduler._scopes_to_lead
-    order = {first: 0}  # whose pass comes first
+    order = {first: 0}  # the scope whose pass comes first
     monkeypatch.setattr(
         divided.scheduler,
         "_scopes_to_lead",
@@ -98,7 +99,7 @@ def test_two_shards_that_decide_at_once_keep_the_rules_between_them(divided, mon
         waits = next(name for name in names if not node_of(divided, name))
         divided.drive(lambda waits=waits: (condition(divided, waits) or ("",) * 3)[2])
         assert not all(node_of(divided, name) for name in names)
-        # The other one comes when its place is free for it.
+        # The other one is placed when its place is free.
         gone = next(name for name in names if name != waits)
         divided.call("DELETE", path(gone))
         divided.drive(lambda waits=waits: node_of(divided, waits))
@@ -108,7 +109,7 @@ def test_two_shards_that_decide_at_once_keep_the_rules_between_them(divided, mon
 
 
 class LateNews:
-    """The session of a scope hears of a pod when it is over."""
+    """Let the session of a scope hear of a pod only after the pass."""
 
     def __init__(self, session, monkeypatch, name):
         self.name, self.kept = name, []
@@ -126,8 +127,8 @@ class LateNews:
 
 @pytest.mark.parametrize("first", [NORTH, SOUTH])
 def test_a_shard_that_has_not_heard_of_a_pod_keeps_its_rules(divided, monkeypatch, first):
-    """Pods of which the shard knows no rule wait there; meanwhile another shard places a pod that
-    one of them must not be near."""
+    """Pods whose rules the shard does not know wait there. Meanwhile another shard places a pod
+    that one of them must not be near."""
     scopes, other = nodes_by_scope(), SOUTH if first == NORTH else NORTH
     spots = {"web": min(scopes[other]), "far": max(scopes[other])}
     ids = {

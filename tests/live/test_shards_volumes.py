@@ -18,7 +18,7 @@ def inventory(tmp_path):
 
 
 def volume_on(world, node, name="data", namespace="kant-jobs"):
-    """A volume that only this node can mount, for the claim of its name."""
+    """Create a volume that only this node can mount, for the claim of the same name."""
     host = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     spec = {
         "capacity": {"storage": "1Gi"},
@@ -42,7 +42,7 @@ def test_a_job_is_routed_anew_when_its_volume_turns_out_to_be_in_another_shard(w
     node = of_south(world)
     job = world.submit(volumes=[MOUNT])
     world.drive(lambda: Job.objects.get(pk=job.pk).reason == "WaitingForVolume")
-    assert scope_of(job) == NORTH  # the first of equals
+    assert scope_of(job) == NORTH  # the first of several equal ones
     claim(world, storageClassName="by-hand")
     volume_on(world, node)
     world.drive_to(job, S.RUNNING)

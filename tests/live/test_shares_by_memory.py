@@ -1,4 +1,4 @@
-"""Shares of a GPU by memory from REST to the kubelet: a GPU holds as many as its memory."""
+"""Shares of a GPU by memory, from REST to the kubelet: a GPU holds as many as its memory allows."""
 
 import pytest
 import yaml
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def inventory(tmp_path):
-    """One node with one GPU of 24,576 MiB."""
+    """Return a fleet of one node with one GPU of 24,576 MiB."""
     path = stage.inventory(tmp_path / "fleet.yaml", 1)
     document = yaml.safe_load(path.read_text())
     document["pools"][0] |= {"gpus": 1, "gpu_memory_mib": 24_576, "link_model": ""}

@@ -1,4 +1,4 @@
-"""What pods say to people and to autoscalers: Events of kube-scheduler's names, and conditions."""
+"""Pods inform people and autoscalers by Events with kube-scheduler's names, and by conditions."""
 
 import pytest
 

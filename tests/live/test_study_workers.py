@@ -1,4 +1,5 @@
-"""A study over Celery workers: a real broker and a real worker, the result of local processes."""
+"""A study on Celery workers, with a real broker and a real worker, has the same result as one in
+local processes."""
 
 import json
 import os
@@ -21,7 +22,7 @@ STUDY = ["experiment", "fairness", "--hours", "2", "--seeds", "1-2", "--json"]
 
 @pytest.fixture
 def shape(tmp_path):
-    """How processes of a deployment are started: with its broker."""
+    """How the processes of a deployment are started, with its broker."""
     with redis(tmp_path) as broker:
         env = {**os.environ, "KANT_VAR_DIR": str(tmp_path), "REDIS_URL": broker}
         env.pop("CELERY_BROKER_URL", None)
@@ -44,7 +45,7 @@ def manage(shape, *command, **options):
 
 
 def decided(text):
-    """The document without what depends on the clock."""
+    """Return the document without the parts that depend on the clock."""
     document = json.loads(text)
     del document["made_at"]
 
@@ -58,7 +59,8 @@ def decided(text):
 
 @contextmanager
 def inspected(shape):
-    """What the workers of the broker say; `celery inspect` would import all of Kant for each."""
+    """Return what the broker's workers report; `celery inspect` would import all of Kant each
+    time."""
     with Celery(broker=shape["env"]["REDIS_URL"]) as app:
         yield app.control.inspect()
 
@@ -127,7 +129,7 @@ def wait_until_busy(shape, busy=True):
 
 
 def wait_until_idle(shape):
-    """The runs of an interrupted study end on the workers too."""
+    """Wait: the runs of an interrupted study must end on the workers too."""
     wait_until_busy(shape, busy=False)
 
 

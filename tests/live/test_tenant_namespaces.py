@@ -1,4 +1,4 @@
-"""Tenants with namespaces of their own: where their pods and Services are made, and stay."""
+"""Tenants with namespaces of their own: their pods and Services are made there and stay there."""
 
 import pytest
 
@@ -15,26 +15,27 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def vision(world):
-    """A tenant below the one that has the quota; that one and the cluster have no namespace."""
+    """A tenant below the one that has the quota; neither that one nor the cluster has a
+    namespace."""
     return Tenant.objects.create(name="vision", parent=world.tenant, namespace="vision-jobs")
 
 
 def namespaces(world, job):
-    """Where the pods of the job are."""
+    """Return the namespaces of the job's pods."""
     of = {p["metadata"]["name"]: p["metadata"] for p in world.pods().values()}
     metas = [m for m in of.values() if m["labels"].get("kant.io/job") == str(job.pk)]
     return sorted(meta["namespace"] for meta in metas)
 
 
 def services(world):
-    """{(namespace, name): uid} of all there are."""
+    """Return {(namespace, name): uid} of all Services."""
     items = world.call("GET", "/api/v1/services")["items"]
     metas = [service["metadata"] for service in items]
     return {(m["namespace"], m["name"]): m["uid"] for m in metas}
 
 
 def move(world, tenant, namespace):
-    """Set it, and wait until the scheduler knows."""
+    """Set the namespace, and wait until the scheduler knows."""
     change_tenant(world.user, tenant, {"namespace": namespace}, source="test")
     [led] = world.scheduler.led.values()
     wanted = namespace or "kant-jobs"
@@ -63,12 +64,12 @@ def test_pods_and_services_of_two_tenants_are_in_two_namespaces(world, vision, m
     assert {row.namespace for row in world.placements(ours)} == {"vision-jobs"}
     wanted = {("vision-jobs", f"job-{ours.pk}"), ("kant-jobs", f"job-{shared.pk}")}
     world.drive(lambda: services(world).keys() == wanted)
-    # What a manifest names is looked up in the namespace of its pod.
+    # Names in a manifest are looked up in the namespace of its pod.
     pods = world.call("GET", "/api/v1/namespaces/vision-jobs/pods")["items"]
     mine = [pod for pod in pods if pod["metadata"]["labels"]["kant.io/job"] == str(ours.pk)]
     assert [pod["spec"]["serviceAccountName"] for pod in mine] == ["trainer"] * 2
     assert [pod["spec"]["volumes"][0]["secret"]["secretName"] for pod in mine] == ["keys"] * 2
-    monkeypatch.setattr(changes, "COUNT_S", 3600.0)  # at once, not when all are looked at
+    monkeypatch.setattr(changes, "COUNT_S", 3600.0)  # at once, not only when all jobs are examined
     world.cancel(ours)
     world.drive(lambda: services(world).keys() == {("kant-jobs", f"job-{shared.pk}")})
     assert namespaces(world, ours) == []
@@ -87,12 +88,12 @@ def test_jobs_stay_where_they_began_and_go_with_their_tenant_when_they_are_place
     later = world.submit("later", gpus=4, tenant=vision)
     world.drive_to(later, S.RUNNING)
     assert namespaces(world, later) == ["elsewhere"]
-    # One replica is placed again while the others run: they find each other by one Service.
+    # One replica is placed again while the others run: they find each other through one Service.
     fail_a_pod(world, replicas)
     world.drive(lambda: len(world.placements(replicas)) == 3)
     world.drive(lambda: len(world.placements(replicas, state="RUNNING")) == 2)
     assert {row.namespace for row in world.placements(replicas)} == {"vision-jobs"}
-    # A gang is placed anew as a whole, and its Service goes along at once.
+    # A gang is placed anew as a whole, and its Service moves with it at once.
     monkeypatch.setattr(changes, "COUNT_S", 3600.0)
     fail_a_pod(world, gang)
     world.drive(lambda: Job.objects.get(pk=gang.pk).attempt == 2)
@@ -111,7 +112,7 @@ def test_a_scheduler_that_starts_finds_the_pods_of_all_namespaces(world, vision)
     before = {p["metadata"]["uid"] for p in world.pods().values()}
     made = services(world)
     world.restart_scheduler()
-    # Nobody watches while it changes, and one job ends.
+    # No scheduler watches while the namespace changes, and one job ends.
     change_tenant(world.user, vision, {"namespace": "elsewhere"}, source="test")
     world.cancel(ends)
     world.drive(lambda: not world.placements(ends, state__in=LIVE_PLACEMENTS))

@@ -1,4 +1,4 @@
-"""A plain pod uses only the tenants that its namespace may, whatever its label says."""
+"""A plain pod uses only tenants that its namespace may use, whatever its label says."""
 
 import contextlib
 import urllib.error
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def org(world):
-    """team (namespace team-jobs) > team-a; other, without a namespace. All have quota."""
+    """Tenants team (namespace team-jobs) > team-a, and other, without a namespace. All have
+    quota."""
     team = world.tenant
     gpu_type = GpuType.objects.get()
     Tenant.objects.filter(pk=team.pk).update(namespace="team-jobs")
@@ -27,7 +28,7 @@ def org(world):
     Cluster.objects.update(namespace_tenants={})
     for name in ("team-jobs", "elsewhere"):
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        with contextlib.suppress(urllib.error.HTTPError):  # of a test before
+        with contextlib.suppress(urllib.error.HTTPError):  # left by an earlier test
             world.call("POST", "/api/v1/namespaces", body)
     return world
 

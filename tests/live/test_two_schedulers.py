@@ -1,5 +1,5 @@
-"""Two schedulers of one cluster: whatever takes long at the start of one, it keeps its lease, and
-where it has lost it, it stops at once."""
+"""Of two schedulers of one cluster, one keeps its lease however long its start takes; when it
+has lost the lease, it stops at once."""
 
 import threading
 import time
@@ -21,13 +21,13 @@ from tests import cases
 from tests.live.conftest import WITHIN_S, wait
 
 pytestmark = pytest.mark.live
-LEASE_S = 8.0  # it is renewed after half of it, on a busy machine before the rest is over
+LEASE_S = 8.0  # renewed after half of it; on a busy machine before the rest is over
 SLOW_S = LEASE_S + 1.0
 
 
 @contextmanager
 def running(world, *schedulers):
-    """Each scheduler in a thread of its own, as its loop runs it."""
+    """Run each scheduler in a thread of its own, as its loop does."""
     ended = threading.Event()
 
     def run(scheduler):
@@ -60,7 +60,7 @@ def leads(scheduler, world):
 
 
 def begun(monkeypatch, owner, name, until=lambda: None):
-    """When calls of the function began; the first goes on when `until` has returned."""
+    """Return when calls of the function began; the first one goes on when `until` has returned."""
     real, calls = getattr(owner, name), []
 
     def noted(*args, **options):

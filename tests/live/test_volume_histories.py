@@ -1,5 +1,5 @@
-"""Random histories of jobs with volume claims: whatever comes in between, each ends, nothing is
-held twice, and nothing is left over."""
+"""Random histories of jobs with volume claims: each job ends, nothing is held twice, and nothing
+is left over."""
 
 import random
 
@@ -67,7 +67,7 @@ class History:
         self.world.restart_scheduler()
 
     def finish(self):
-        """All claims come to be bound; what can be mounted together nowhere is cancelled."""
+        """Let all claims become bound; cancel jobs whose volumes no node can mount together."""
         while self.there != set(CLAIMS):
             self.make_claim()
         of_class(self.world, "absent")

@@ -1,4 +1,4 @@
-"""Jobs whose pods mount volume claims: where they go, what they wait for, what is done for them."""
+"""Jobs whose pods mount volume claims: their nodes, their waits, and the volumes made for them."""
 
 import time
 
@@ -39,7 +39,7 @@ def reasons(job, kind=None):
 
 
 def made_by_hand(world, name="data"):
-    """A volume that somebody makes for the claim, as a slow provisioner would."""
+    """Make a volume for the claim by hand, as a slow provisioner would."""
     spec = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteMany"],
@@ -120,8 +120,8 @@ def node_names(world):
 
 
 def claimed_where_none_is_made(world):
-    """The node on which the next job would be first, and for which no volume of its claim can be
-    made."""
+    """Return the node that comes first for the next job; no volume can be made on it for the
+    job's claim."""
     probe = world.submit("probe")
     world.drive_to(probe, S.RUNNING)
     [first] = nodes_of(world, probe)
@@ -189,7 +189,7 @@ def test_the_places_are_given_back_when_no_volume_comes(world):
     assert reasons(gang, Kind.REQUEUED) == reasons(single, Kind.REQUEUED) == ["VolumeNotBound"]
     for failed in JobEvent.objects.filter(reason="VolumeNotBound"):
         assert failed.message.startswith("Volume claim data was not bound ")
-    # Of two that came together one had a volume made.
+    # Two came together, and one of them had a volume made.
     assert JobEvent.objects.filter(reason="VolumeSelected").count() == 1
     made_by_hand(world)
     world.drive_to(gang, S.RUNNING)

@@ -1,4 +1,4 @@
-"""What is due by the passing of time alone is decided then, not at the next tick."""
+"""A decision that becomes due by time alone is taken then, not at the next tick."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def later(world):
-    """A job that may start in an hour, of which the scheduler knows."""
+    """A job that may start in an hour, and that the scheduler knows."""
     job = world.submit("later", start_not_before=datetime.now(UTC) + timedelta(hours=1))
 
     def awaited():

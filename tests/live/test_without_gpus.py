@@ -1,4 +1,4 @@
-"""Jobs without GPUs on the embedded cluster: a chain of them and of one that trains."""
+"""Jobs without GPUs on the embedded cluster: a chain of these and a training job."""
 
 import uuid
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def inventory(tmp_path):
-    """With two nodes without GPUs, each for two pods."""
+    """Return a fleet with two nodes without GPUs, each with room for two pods."""
     fleet = stage.inventory(tmp_path / "fleet.yaml", NODES)
     document = yaml.safe_load(fleet.read_text())
     document["pools"].append({"name": "cpu", "count": 2, "cpu_milli": 200, "memory_mib": 8192})

@@ -1,4 +1,4 @@
-"""Pods that operators make are gangs as their owners and groups say."""
+"""Pods that operators make form gangs according to their owners and groups."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def address(kind, name=""):
 
 
 def own(world, kind, name, spec, notes=None, owner=None):
-    """An object that owns pods or groups them."""
+    """Create an object that owns pods or groups them."""
     meta = {"name": name, "annotations": notes or {}}
     if owner:
         meta["ownerReferences"] = [reference_to(owner)]
@@ -161,7 +161,8 @@ def test_a_ray_cluster_starts_with_its_minimum_and_grows_pod_by_pod(world):
 
 
 def test_pods_without_gpus_of_an_owner_start_one_by_one(world):
-    """A Spark driver, replicas of a web server; shares by words of others stay refused."""
+    """A Spark driver and replicas of a web server; shares in other schedulers' terms stay
+    refused."""
     world.set_policy(cpu_jobs_on_gpu_nodes="freely")
     raw = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web", "uid": "u"}}
     uid = member(world, "web-a", raw, requests={"cpu": "1"})
@@ -205,7 +206,7 @@ def test_a_group_of_coscheduling_counts_its_pods_to_their_end(world):
     world.drive(lambda: told() == ("Pending", 0, 0, 0, 0))
     member(world, "b", labels=labels)
     world.drive(lambda: told() == ("Running", 2, 0, 0, 2))
-    member(world, "c", labels=labels)  # beyond the least that start together
+    member(world, "c", labels=labels)  # beyond the minimum that starts together
     world.drive(lambda: told() == ("Running", 3, 0, 0, 3))
     world.restart_scheduler()
     for name in "ab":
@@ -263,14 +264,14 @@ def test_pods_of_a_pod_set_share_the_level_that_kueue_names(world):
 
 
 def network_of(world, *widest_first):
-    """A Topology of Kueue with these levels."""
+    """Create a Kueue Topology with these levels."""
     spec = {"levels": [{"nodeLabel": label} for label in widest_first]}
     body = {"metadata": {"name": "default"}, "spec": spec}
     return world.call("POST", "/apis/kueue.x-k8s.io/v1beta2/topologies", body)
 
 
 def racks(world):
-    """Give the nodes by turns one of two racks; which of them each has, by node."""
+    """Put the nodes on two racks by turns; return the rack of each node."""
     found = {}
     for n, node in enumerate(world.call("GET", "/api/v1/nodes")["items"]):
         name = node["metadata"]["name"]
@@ -323,7 +324,7 @@ def full(world):
 
 
 def waiting_gang(world, kind="Job", spec=INDEXED):
-    """A gang of three that waits behind a job which has all nodes."""
+    """A gang of three that waits behind a job on all nodes."""
     other = full(world)
     owner = own(world, kind, "tune", spec)
     for n in range(3):
@@ -363,7 +364,7 @@ def test_a_gang_whose_owner_is_deleted_while_it_waits_never_starts_in_halves(wor
 
 
 def test_an_owner_that_may_not_be_read_is_told_with_the_right_that_is_missing(world, monkeypatch):
-    """403 of a list and a watch, until somebody grants the right."""
+    """A list and a watch get 403 until somebody grants the right."""
     job = own(world, "Job", "tune", INDEXED)
     allowed, stream = [], client.Client.stream
 

@@ -1,7 +1,8 @@
-"""Pods that operators make, on a real kube-apiserver: gangs as their owners and groups say.
+"""Pods that operators make form gangs according to their owners and groups, on a real
+kube-apiserver.
 
-The objects of operators are made here as their controllers make them, by CustomResourceDefinitions
-that say no more than their names; the Job controller is Kubernetes' own.
+The tests make the operators' objects as their controllers would, with CustomResourceDefinitions
+that define no more than their names. The Job controller is Kubernetes' own.
 """
 
 import contextlib
@@ -47,8 +48,8 @@ _numbers = itertools.count(1)
 
 
 class Real:
-    """A real API server, a namespace of its own, a tenant with quota for all of it, and a scheduler
-    driven by hand."""
+    """A real API server, a namespace of its own, a tenant with quota for all of it, and a
+    scheduler driven by hand."""
 
     def __init__(self, server):
         self.server = server
@@ -70,7 +71,7 @@ class Real:
         drive(self.scheduler, self.cluster, until, within, self.describe)
 
     def close(self):
-        """Leave no pod, nor who would make one, to the next test."""
+        """Leave neither pods nor their makers to the next test."""
         self.scheduler.stop()
         self.server.stop_controllers()
         self.call("DELETE", f"/apis/batch/v1/namespaces/{self.ns}/jobs")
@@ -88,8 +89,8 @@ class Real:
 
     # --- objects ----------------------------------------------------------------------------------
     def define(self, kind, api_version="", *, subresource=False):
-        """The kind by a definition that lets every object pass. `subresource`: its status is
-        one."""
+        """Define the kind so that every object is valid. `subresource`: its status is a
+        subresource."""
         group, version = (api_version or VERSIONS[kind]).split("/")
         plural = RULES[group, kind].plural
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -101,7 +102,7 @@ class Real:
             "kind": "CustomResourceDefinition",
             "metadata": {
                 "name": f"{plural}.{group}",
-                # Groups of Kubernetes' own communities ask for it.
+                # The API server requires it for groups of Kubernetes' own communities.
                 "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
             },
             "spec": {
@@ -125,7 +126,8 @@ class Real:
         return f"{DEFINITIONS}/{RULES[group, kind].plural}.{group}"
 
     def condition_of(self, kind, group=""):
-        """Whether the kind is served, as its definition says it; None without one."""
+        """Return whether the kind is served according to its definition; None without a
+        definition."""
         try:
             status = self.call("GET", self.definition(kind, group)).get("status", {})
         except HTTPError as error:
@@ -136,7 +138,7 @@ class Real:
         return found.get("Established", "")
 
     def own(self, kind, name, spec, version="", owner=None):
-        """An object that owns pods or groups them."""
+        """Create an object that owns pods or groups them."""
         version = version or VERSIONS[kind]
         plural = RULES[version.split("/")[0], kind].plural
         meta = {"name": name, "ownerReferences": [reference_to(owner)] if owner else []}
@@ -144,7 +146,7 @@ class Real:
         return self.call("POST", f"/apis/{version}/namespaces/{self.ns}/{plural}", body)
 
     def job(self, name, spec, owner=None, labels=None, tolerations=()):
-        """A batch Job, without a controller unless one was started."""
+        """Create a batch Job; no controller runs unless a test starts one."""
         container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "4"}}}
         pod = {"schedulerName": "kant", "restartPolicy": "Never", "containers": [container]}
         pod["tolerations"] = list(tolerations)
@@ -171,7 +173,7 @@ class Real:
         return self.call("POST", self.pods_path, body)
 
     def taint(self, node, *taints):
-        """These taints alone; Kant has seen them."""
+        """Set exactly these taints, and wait until Kant has seen them."""
         path = f"/api/v1/nodes/{node}"
         found = self.call("GET", path)
         self.call("PUT", path, {**found, "spec": {**found["spec"], "taints": list(taints)}})
@@ -186,7 +188,7 @@ class Real:
         return {name: pod["spec"].get("nodeName") for name, pod in self.pods().items()}
 
     def said(self):
-        """The reason and message of PodScheduled of each pod that is not scheduled."""
+        """Return the reason and message of PodScheduled for each pod that is not scheduled."""
         found = {}
         for name, pod in self.pods().items():
             for condition in pod["status"].get("conditions", ()):
@@ -195,7 +197,7 @@ class Real:
         return found
 
     def run(self):
-        """What kubelets would say of the pods that have a node."""
+        """Report the pods that have a node as running, as kubelets would."""
         for name, pod in self.pods().items():
             if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
                 pod["status"]["phase"] = "Running"
@@ -203,7 +205,7 @@ class Real:
 
 
 def condition(real, name):
-    """Status, reason and message of what a PodGroup says; None = nothing yet."""
+    """Return status, reason and message of a PodGroup's condition; None = nothing yet."""
     path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{real.ns}/podgroups/{name}"
     found = real.call("GET", path).get("status", {}).get("conditions", ())
     told = [c for c in found if c["type"] == "PodGroupScheduled"]
@@ -232,7 +234,7 @@ def real(db, server, monkeypatch):
 
 
 def comes_together(real, gang, pods, misses):
-    """The pods, all but the last first: nothing starts before that has come."""
+    """Create all pods but the last first: nothing starts before the last has come."""
     *first, last = pods
     for name, details in first:
         real.pod(name, **details)
@@ -353,7 +355,7 @@ def test_a_native_pod_group(real):
     pods = [(name, group) for name in "ab"]
     comes_together(real, "PodGroup/g", pods, "1 of 2 pods of gang PodGroup/g has come.")
     real.drive(lambda: condition(real, "g") == ("True", "Scheduled", "Pods: 2, on nodes: 1"))
-    # Another one, of more than there is now, is told what a pod of it is told.
+    # A further pod group, larger than what exists now, shows the same message as its pods.
     real.own("PodGroup", "big", {**spec, "schedulingPolicy": {"gang": {"minCount": 4}}}, version)
     for n in range(3):
         real.pod(f"big-{n}", gpus=8, schedulingGroup={"podGroupName": "big"})
@@ -371,7 +373,7 @@ def test_a_native_pod_group(real):
 
 @contextlib.contextmanager
 def without_right(real, group):
-    """Kant's role has nothing of that API group."""
+    """Kant's role has no right to that API group."""
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kant"
     role = real.call("GET", path)
     some = [rule for rule in role["rules"] if group not in rule["apiGroups"]]
@@ -433,7 +435,7 @@ def test_a_pod_group_that_is_deleted_under_its_pods(real, monkeypatch):
     ],
 )
 def test_groups_that_count_their_pods(real, version, subresource, labels, notes):
-    real.undefine("PodGroup")  # of other tests, whose status is no subresource
+    real.undefine("PodGroup")  # kinds of other tests, whose status is no subresource
     real.define("PodGroup", version, subresource=subresource)
     real.own("PodGroup", "g", {"minMember": 2, "queue": "q"}, version)
     path = f"/apis/{version}/namespaces/{real.ns}/podgroups/g"
@@ -467,7 +469,8 @@ def test_the_job_controller_makes_a_gang(real):
 
 
 def test_the_job_controller_makes_a_pod_group_of_kubernetes(real):
-    """The feature WorkloadWithJob: Workload and PodGroup by the controller, named by the pods."""
+    """With the feature WorkloadWithJob, the controller makes Workload and PodGroup and its pods
+    name them."""
     controllers(real, "--feature-gates=GenericWorkload=true,WorkloadWithJob=true")
     real.job("tune", INDEXED)
     real.drive(lambda: list(gangs().values()) == [S.ADMITTED])
@@ -479,7 +482,7 @@ def test_the_job_controller_makes_a_pod_group_of_kubernetes(real):
 
 
 def ends(real, *names):
-    """What kubelets would say of pods that were told to stop."""
+    """End the pods that were told to stop, as kubelets would."""
     for name, pod in real.pods().items():
         if name in names and pod["status"]["phase"] == "Running":
             pod["status"]["phase"] = "Failed"
@@ -532,7 +535,7 @@ def test_a_gang_whose_pod_fails_costs_its_job_one_retry(real):
     first = [name for name in real.pods() if name.startswith("fit-")]
     ends(real, first[0])
     path = f"/apis/batch/v1/namespaces/{real.ns}/jobs/fit"
-    # Its others are not active any more once their deletion was counted, or was not.
+    # The other pods stop being active once the controller has counted their deletion or skipped it.
     real.drive(lambda: real.call("GET", path)["status"].get("active", 0) == 0)
     ends(real, *first)
     status = real.call("GET", path)["status"]
@@ -545,8 +548,8 @@ SILENT = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
 
 @pytest.mark.parametrize("seconds", [None, 0])
 def test_a_node_that_does_not_answer(real, seconds):
-    """For five minutes it costs a Job nothing. A gang that loses pods with it then costs as many
-    retries as these."""
+    """For five minutes it costs a Job nothing. A gang that then loses pods with the node costs
+    as many retries as it loses pods."""
     controllers(real)
     own = [] if seconds is None else [{**SILENT, "operator": "Exists", "tolerationSeconds": 0}]
     real.job("fit", {**INDEXED, "parallelism": 8, "completions": 8}, tolerations=own)
@@ -573,6 +576,6 @@ def test_a_node_that_does_not_answer(real, seconds):
 
 
 def tracked(real, names):
-    """Those of the pods whose Job has yet to count how they end."""
+    """Return those pods whose end the Job has yet to count."""
     pods = real.pods()
     return [n for n in names if n in pods and TRACKING in pods[n]["metadata"].get("finalizers", ())]

@@ -18,7 +18,7 @@ def claims(name="", namespace="kant-jobs"):
 
 def claim(world, name="data", namespace="kant-jobs", **spec):
     body = {"metadata": {"name": name}, "spec": {**SIZE, **spec}}
-    world.drive(lambda: world.scheduler.led)  # who makes the namespace
+    world.drive(lambda: world.scheduler.led)  # a person who makes the namespace
     return world.call("POST", claims(namespace=namespace), body)["metadata"]["uid"]
 
 

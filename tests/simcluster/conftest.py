@@ -11,7 +11,7 @@ from .harness import PODS, Sim
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[Sim]:
-    """One embedded cluster for the tests of a file; it must end cleanly and say nothing."""
+    """One embedded cluster for the tests of a file; it must end cleanly and print no error."""
     sim = Sim(tmp_path_factory.mktemp("sim"))
     yield sim
     assert sim.stop() == ""
@@ -20,7 +20,7 @@ def cluster(tmp_path_factory) -> Iterator[Sim]:
 
 @pytest.fixture
 def sim(cluster: Sim) -> Iterator[Sim]:
-    """The cluster of the file, without pods and faults left by the test before."""
+    """The cluster of the file, without pods or faults from the test before."""
     yield cluster
     cluster.call("DELETE", "/sim/faults")
     cluster.call("DELETE", f"{PODS}?gracePeriodSeconds=0")

@@ -1,7 +1,7 @@
-"""The embedded cluster as tests start it whose subject its start is not.
+"""Start the embedded cluster by a fork, for tests that do not test its start.
 
-Its imports are 0.7 s of the CPU of each start, which hundreds of tests need. All else is as
-`python -m scheduling.simcluster` has it: a process, a session, HTTP.
+The imports of each start take 0.7 s of CPU, and hundreds of tests need a cluster. Everything else
+is as with `python -m scheduling.simcluster`: a process, a session, HTTP.
 """
 
 import subprocess
@@ -14,7 +14,7 @@ IMPORTED = ("scheduling.simcluster.cluster", "scheduling.simcluster.server", "uv
 
 
 class ForkedCluster(ClusterProcess):
-    """It is forked from a process that has imported what it runs."""
+    """A cluster forked from a process that has imported its modules."""
 
     def _launch(self, arguments):
         command = [sys.executable, "-m", "scheduling.simcluster", *arguments]

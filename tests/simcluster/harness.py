@@ -1,4 +1,4 @@
-"""Starts the embedded cluster as its users do and speaks plain HTTP to it."""
+"""Start the embedded cluster as its users do and speak plain HTTP to it."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Two GPU models, fractions possible everywhere, one node without GPUs.
+# Two GPU models, parts of GPUs everywhere, one node without GPUs.
 FLEET = """
 name: tiny
 superspine: core-1
@@ -71,7 +71,7 @@ class Sim:
         self.port = int(self.url.rpartition(":")[2])
 
     def stop(self) -> str:
-        """End it with SIGTERM; returns what it wrote to stderr."""
+        """End it with SIGTERM; return what it wrote to stderr."""
         self.process.terminate()
         return self.process.communicate(timeout=60)[1]
 
@@ -135,7 +135,7 @@ class Sim:
         self.bind(name, node, **chosen)
 
     def wait(self, name: str, done: Callable[[dict[str, Any]], bool], seconds: float = 60) -> Any:
-        """The pod as soon as `done` says so."""
+        """Return the pod as soon as `done` accepts it."""
         deadline = time.monotonic() + seconds
         while True:
             code, body = self.call("GET", f"{PODS}/{name}")
@@ -148,7 +148,7 @@ class Sim:
         return self.wait(name, lambda p: p["status"]["phase"] == phase)
 
     def end_pod(self, path: str, exit_code: int = 0) -> None:
-        """Have the containers of a running pod end now, in another second than they started in."""
+        """End the containers of a running pod now, in a later second than they started in."""
         statuses = self.get(path)["status"]["containerStatuses"]
         for each in statuses:
             started = each["state"]["running"]["startedAt"]
@@ -175,7 +175,7 @@ class Sim:
 
 
 class WatchStream:
-    """The lines of a watch as decoded events."""
+    """Yield the lines of a watch as decoded events."""
 
     def __init__(self, port: int, path: str, timeout: float) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
@@ -201,7 +201,7 @@ NODES = "/api/v1/nodes"
 
 
 def pod(name: str, *, run: float | None = None, exit_code: int = 0, **spec: Any) -> dict[str, Any]:
-    """A pod; `limits` of its container and other fields of its spec."""
+    """Return a pod with these `limits` of its container and other fields of its spec."""
     limits = spec.pop("limits", {})
     annotations = {"sim.kant.io/exit-code": str(exit_code)}
     if run is not None:

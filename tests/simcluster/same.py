@@ -1,8 +1,9 @@
-"""Requests to the embedded cluster and to a real kube-apiserver, whose answers are to be the same.
+"""Send the same requests to the embedded cluster and to a real kube-apiserver and compare the
+answers.
 
-Compared are the status code; of a refusal its reason and the fields it names; of a success the
-whole object, but for what is random (uid, time, resourceVersion), field ownership, and finalizers
-that protect storage in use, which the embedded cluster does not keep.
+Compared are the status code; for a refusal its reason and the fields it names; for a success the
+whole object. Exempt are random values (uid, time, resourceVersion), field ownership, and finalizers
+that protect storage in use, which the embedded cluster does not have.
 """
 
 import json
@@ -63,7 +64,7 @@ def _is_kept_by_one(field: str, value: Any) -> bool:
 
 
 def check(servers, *requests) -> None:
-    """Each request is (method, path[, body[, content type]]); all in order, to both."""
+    """Send all requests in order to both; each is (method, path[, body[, content type]])."""
     real, sim = servers
     for method, path, *rest in requests:
         body = rest[0] if rest else None

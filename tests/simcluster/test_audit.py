@@ -1,4 +1,4 @@
-"""The cluster's own record of device holdings."""
+"""The cluster's own record of the devices that pods hold."""
 
 import msgspec
 import pytest

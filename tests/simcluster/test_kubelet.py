@@ -126,7 +126,7 @@ def test_a_pod_that_is_told_to_save_its_work_says_when_it_did(sim):
     ):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    # It is told in milliseconds.
+    # Reported in milliseconds.
     assert before - 1e-3 < float(notes["kant.io/checkpointed-at"]) < time.time() + 1e-3
 
 

@@ -160,7 +160,7 @@ def test_a_dropped_watch_resumes_without_a_gap(sim):
 
 
 def test_a_reader_that_does_not_read_is_dropped(sim):
-    """It would otherwise keep every change in memory; it may resume from where it was."""
+    """Otherwise it would keep every change in memory; the reader can resume from where it was."""
     sim.post(PODS, pod("busy"))
     slow = socket.create_connection(("127.0.0.1", sim.port))
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -173,7 +173,7 @@ def test_a_reader_that_does_not_read_is_dropped(sim):
         quick.request("PATCH", f"{PODS}/busy", body, headers)
         assert quick.getresponse().read()
     quick.close()
-    for _ in range(50):  # a reader has three seconds for a chunk, in which the server is awake
+    for _ in range(50):  # a reader has three seconds per chunk during which the server is awake
         assert sim.raw("GET", "/readyz")[0] == 200
         time.sleep(0.1)
     slow.settimeout(60)

@@ -1,4 +1,4 @@
-"""`pods/log`: what a container printed, for as long as there is the pod."""
+"""`pods/log` returns a container's output for as long as the pod exists."""
 
 import http.client
 import json
@@ -13,7 +13,7 @@ MAIN = 'container "main" in pod "p"'
 
 
 def log(sim, query="", name="p"):
-    """(status, text) of a log, or (status, the Status object)."""
+    """Return (status, text) of a log, or (status, the Status object)."""
     code, headers, body = sim.raw("GET", f"{PODS}/{name}/log{query}")
     if headers.get("Content-Type", "").startswith("application/json"):
         return code, json.loads(body)
@@ -22,7 +22,7 @@ def log(sim, query="", name="p"):
 
 
 def ended(sim, **spec):
-    """A pod that ran for a moment, and its lines."""
+    """Return a pod that ran for a moment, and its lines."""
     sim.run_pod("p", "gpu-0000", devices="[0, 3]", run=0.1, limits={"nvidia.com/gpu": "2"}, **spec)
     sim.wait("p", lambda p: p["status"]["phase"] in ("Succeeded", "Failed"))
     return log(sim)[1].splitlines()
@@ -118,7 +118,7 @@ def test_init_containers_are_done_at_the_start_and_sidecars_at_the_end(sim):
 def test_what_has_not_started_has_no_log_yet(sim):
     assert log(sim)[0] == 404
     sim.post(PODS, pod("p"))
-    assert log(sim) == (204, "")  # as kube-apiserver answers of a pod without a node
+    assert log(sim) == (204, "")  # as kube-apiserver answers for a pod without a node
     sim.post("/sim/faults", {"fault": "node-down", "node": "gpu-0001"})
     sim.bind("p", "gpu-0001")
     code, status = log(sim)

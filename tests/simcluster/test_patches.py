@@ -149,7 +149,7 @@ def test_patches_over_http(sim):
     times = {"lastProbeTime": None, "lastTransitionTime": None}
     assert (code, out["status"]["conditions"]) == (200, [condition | times])
     assert out["status"]["phase"] == "Pending"
-    # The same again is no change and no event.
+    # Repeating it makes no change and no event.
     _, again = sim.patch(f"{path}/status", body, "strategic-merge-patch+json")
     assert again["metadata"]["resourceVersion"] == out["metadata"]["resourceVersion"]
     stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}}

@@ -92,7 +92,7 @@ def test_a_file_that_is_not_whole_is_one_line(own, name):
 def test_a_taken_port_and_a_bad_fleet_are_one_line_each(own, tmp_path):
     state = str(tmp_path / "other")
     broken = tmp_path / "broken.yaml"
-    broken.write_text("name: [\n  x\n}")  # its fault is told in several lines
+    broken.write_text("name: [\n  x\n}")  # its error takes several lines
     for arguments in (
         ("--fleet", str(tmp_path / "fleet.yaml"), "--port", str(own.port)),
         ("--fleet", str(tmp_path / "none.yaml")),

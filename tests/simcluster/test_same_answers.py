@@ -297,7 +297,7 @@ def test_events(servers):
 
 
 def test_logs_that_no_kubelet_is_asked_for(servers):
-    """The rest of a log is the kubelet's, and there is none behind this kube-apiserver."""
+    """The rest of a log comes from the kubelet, and this kube-apiserver has none."""
     queries = (
         "", "?container=m", "?container=z", "?tailLines=-1", "?tailLines=x", "?limitBytes=0",
         "?sinceSeconds=0", "?sinceSeconds=1&sinceTime=2030-01-01T00:00:00Z", "?sinceTime=x",

@@ -1,4 +1,4 @@
-"""Claims, volumes and storage classes: the same answers as of a real kube-apiserver."""
+"""Claims, volumes and storage classes get the same answers as from a real kube-apiserver."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SIZE = {"requests": {"storage": "1Gi"}}
 
 
 def claim(name: str = "c", **spec: Any) -> dict[str, Any]:
-    # Of a class that nothing provisions: no controller of either server touches it.
+    # No provisioner serves this class, so no controller of either server touches it.
     given = {"accessModes": ["ReadWriteOnce"], "resources": SIZE, "storageClassName": "none"}
     return {"metadata": {"name": name}, "spec": {**given, **spec}}
 

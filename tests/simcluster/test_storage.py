@@ -1,4 +1,4 @@
-"""Volumes of the embedded cluster: who binds and makes them, and which pods can mount them."""
+"""Volumes of the embedded cluster: binding, provisioning, and which pods can mount them."""
 
 import time
 from typing import Any
@@ -51,7 +51,7 @@ def until(sim, path, done) -> Any:
 
 
 def bound(sim, name):
-    """The volume of the claim, as soon as it has one."""
+    """Return the volume of the claim as soon as it has one."""
     found = until(sim, f"{CLAIMS}/{name}", lambda c: c and c["status"]["phase"] == "Bound")
     assert found["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] == "yes"
     of = sim.get(f"{VOLUMES}/{found['spec']['volumeName']}")

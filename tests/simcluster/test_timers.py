@@ -50,7 +50,7 @@ def test_soon_acts_once_for_all_calls_before_it_and_again_for_one_during_it():
     def act():
         done.append(now[0])
         if len(done) == 1:
-            wake()  # what it does itself gives it more to do
+            wake()  # its own actions create more work
 
     wake = timers.soon(0.5, act)
     for at in (0.0, 0.2, 0.4):
@@ -116,7 +116,7 @@ def test_a_node_that_comes_back_takes_up_its_pods(cluster):
         "Succeeded",
         "Running",
     ]
-    # What they held, and nothing more, is counted: the node holds two pods of one CPU beside it.
+    # Only what they held counts: the node then holds two pods of one CPU beside it.
     for name, expected in (("second", "Running"), ("third", "Running"), ("fourth", "Failed")):
         run(cluster, name, "away", limits={"cpu": "1"})
         cluster.advance(1)
@@ -157,7 +157,7 @@ def test_pods_leave_a_lost_node_after_their_toleration(cluster):
     assert obj["metadata"]["deletionTimestamp"]
     assert obj["status"]["conditions"][-1]["reason"] == "DeletionByTaintManager"
     cluster.advance(1000)
-    assert phase(cluster, "p") == "Running"  # nobody there to confirm its end
+    assert phase(cluster, "p") == "Running"  # nobody is there to confirm its end
     cluster.faults.apply(cluster_fault("node-up"))
     cluster.advance(1)
     assert phase(cluster, "p") == "gone"
