@@ -1,11 +1,11 @@
-"""An act beside its rehearsal, in one state that is there again afterwards."""
+"""Compare an act with its rehearsal: try both in one state, which is restored afterwards."""
 
 from contextlib import contextmanager
 
 from django.apps import apps
 from django.db import connection, transaction
 
-# A preview is kept for the audit trail; that a token was used is noted, too.
+# The audit trail keeps previews, and Kant records the use of a token.
 KEPT = ("tenants_changepreview",)
 PEOPLE = ("ops", "root", "ada", "eve", "joe", "vic", "lex")
 
@@ -14,7 +14,7 @@ TABLES = tuple(sorted(one._meta.db_table for one in apps.get_models(include_auto
 
 
 def rows(*but):
-    """All rows of all tables, but those that previews may write, and these."""
+    """Return all rows of all tables, except those that previews may write, and these."""
     found = {}
     with connection.cursor() as cursor:
         for table in TABLES:
@@ -29,21 +29,21 @@ def rows(*but):
 
 @contextmanager
 def taken_back():
-    """What is done within is undone."""
+    """Undo everything that is done within the block."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)
 
 
 def problem(answer):
-    """What a refusal says, of which the preview has to say the same."""
+    """Return the text of a refusal, which the preview must share."""
     body = answer.json()
     told = {name: body.get(name) for name in ("status", "code", "detail", "errors")}
     return told | {"header": answer.headers.get("ETag")}
 
 
 def refused_alike(about, rehearsed, done):
-    """Whether both were refused, which they are in the same words or not at all."""
+    """Check that both were refused in the same words, or neither; return whether they were."""
     said = [answer.content.decode()[:400] for answer in (rehearsed, done)]
     if done.status_code < 300:
         assert rehearsed.status_code == 200, f"{about}: {said}"
@@ -54,8 +54,8 @@ def refused_alike(about, rehearsed, done):
 
 
 def rehearsed_and_done(about, client, method, path, body=None, **headers):
-    """Rehearse it, which changes nothing, and do it, which is taken back: the answer to the act,
-    and whether it was refused."""
+    """Rehearse the act, which must change nothing, then do it and undo it. Returns the answer to
+    the act, and whether it was refused."""
     send, sep = getattr(client, method), "&" if "?" in path else "?"
     before = rows()
     with transaction.atomic():  # a rehearsal by Kant's own transactions, inside of the test's

@@ -16,8 +16,8 @@ def eve(org):
 
 @pytest.fixture
 def meet_a_scheduler(monkeypatch):
-    """`meet_a_scheduler(state)`: the next write to a job meets one that brought it there since it
-    was read."""
+    """`meet_a_scheduler(state)`: a scheduler brings a job to this state between the next read
+    and write of it."""
 
     def meet(state):
         refresh, times = Job.refresh_from_db, []
@@ -25,7 +25,7 @@ def meet_a_scheduler(monkeypatch):
         def refreshed(self, *args, **kwargs):
             refresh(self, *args, **kwargs)
             times.append(1)
-            if len(times) == 1:  # between our look and our write
+            if len(times) == 1:  # between our read and our write
                 Job.objects.filter(pk=self.pk).update(state=state, version=self.version + 1)
 
         monkeypatch.setattr(Job, "refresh_from_db", refreshed)

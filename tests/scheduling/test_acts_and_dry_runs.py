@@ -1,5 +1,5 @@
-"""What an act over REST refuses, its dry run refuses in the same words and at the same fields, and
-the other way round, whoever asks and whatever the state is; and a dry run changes nothing."""
+"""An act over REST and its dry run refuse the same things in the same words and at the same
+fields, whoever asks and whatever the state is. A dry run changes nothing."""
 
 import itertools
 from collections import Counter
@@ -22,8 +22,9 @@ NUMBERS = (-1, -0.5, 0.0001, 1e10, 10**9 + 1, "x", "8", None, True, [], {})
 
 @pytest.fixture
 def act(fleet):  # noqa: F811
-    """`act(who, method, path, body, **headers)` does it beside its rehearsal; `act.found` counts
-    the answers by their status. No scheduler is connected, so that nothing is looked at ahead."""
+    """`act(who, method, path, body, **headers)` performs an act and its rehearsal; `act.found`
+    counts the answers by status. No scheduler is connected, so nothing happens ahead of the
+    request."""
     Cluster.objects.update(connected=False)
     clients = {who: fleet.client(who) for who in PEOPLE}
     found = Counter()
@@ -43,7 +44,8 @@ def act(fleet):  # noqa: F811
 
 @pytest.fixture
 def tree(fleet):  # noqa: F811
-    """ml may give 24 of the 32 H100: vision 16, of which vision-lab has 8. Law has the other 8."""
+    """ml may distribute 24 of the 32 H100: vision gets 16, of which vision-lab has 8. Law has
+    the other 8."""
     for name, gpus in (("ml", 24), ("vision", 16), ("vision-lab", 8), ("law", 8)):
         Quota.objects.update_or_create(
             tenant=fleet.tenants[name],
@@ -109,10 +111,10 @@ def test_who_sets_one_quota_of_whom(tree, act, settings):
 
 SETS = (
     (("vision", 16),),
-    (("vision", 12), ("law", 12)),  # what one gives the other takes
+    (("vision", 12), ("law", 12)),  # the GPUs that one gives are those that the other takes
     (("law", 12), ("vision", 12)),
     (("ml", 16), ("vision", 8), ("law", 16)),
-    (("ml", 8), ("law", 24)),  # ml has given more already
+    (("ml", 8), ("law", 24)),  # ml has given out more already
     (("vision", 25),),
     (("vision", 4),),
     (("vision-lab", 17), ("vision", 20)),
@@ -125,8 +127,8 @@ SETS = (
 
 
 def drafted(client, quotas):
-    """Write several quotas into one's draft: the address at which it is applied, the version, or
-    the refusal of what the draft does not take."""
+    """Write several quotas into a user's draft. Returns the address that applies it and the
+    version, or the refusal of what the draft does not accept."""
     who = client.get("/api/v1/me").json()["username"]
     path = f"/api/v1/quota-drafts/{who}"
     answer = client.patch(path, {"cells": quotas}, format="json")
@@ -134,7 +136,7 @@ def drafted(client, quotas):
 
 
 def fields(answer):
-    """The fields at fault, without where they stand, and what is said of them."""
+    """Return the fields at fault, without their paths, and the messages about them."""
     told = answer.json()
     found = [(e["pointer"].split("/")[3:], e["detail"]) for e in told["errors"]]
     return answer.status_code, sorted(found) or told["detail"]
@@ -220,7 +222,7 @@ def test_drafts(tree, act, settings, who, most):
             for headers in ({}, {"If-Match": '"99"'}, {"If-Match": "x"}):
                 act(who, "post", f"{path}/apply", WHY, **headers)
             act(who, "delete", path)
-            # Somebody was faster, or the tenant is gone since.
+            # Another person was faster, or the tenant no longer exists.
             Quota.objects.filter(tenant__name__startswith="vision").update(version=3)
             act(who, "post", f"{path}/apply", WHY, **tag)
             DraftCell.objects.update(version=3)
@@ -309,7 +311,7 @@ def test_policies(fleet, act):  # noqa: F811
     assert {200, 400, 403, 404, 412, 422, 428} <= act.found.keys()
 
 
-# --- what is taken back ---------------------------------------------------------------------------
+# --- reverts --------------------------------------------------------------------------------------
 def test_reverts(tree, act):
     ops = tree.client("ops")
 
@@ -343,7 +345,7 @@ def test_reverts(tree, act):
 
     all_alike()
     assert act.found[200]
-    put("quotas/vision-lab/H100", {"guaranteed": 6} | WHY, 2)  # somebody has set it since
+    put("quotas/vision-lab/H100", {"guaranteed": 6} | WHY, 2)  # another person has changed it since
     put("clusters/demo/policy", {"policy": {"blame_s": 90}}, 1)
     ops.patch("/api/v1/tenants/vision", {"weight": 3.0}, format="json")
     ops.patch(queue, {"rank": 4}, format="json", headers={"If-Match": '"2"'})
@@ -373,7 +375,7 @@ VERBS = ("hold", "release", "drain", "close", "open", "explode")
 def test_queues(tree, act):
     night = Queue.objects.create(tenant=tree.tenants["vision"], name="night")
     path = "queues/vision/night"
-    for number, settings in enumerate(SETTINGS):  # by day each by one of the two ways
+    for number, settings in enumerate(SETTINGS):  # by day each in one of the two ways
         if NIGHTLY or number % 2:
             act("ada", "patch", path, settings, **MATCHES)
         if NIGHTLY or not number % 2:
@@ -424,7 +426,7 @@ JOB_STATES = ("PENDING", "ADMITTED", "SUCCEEDED", "RUNNING", "QUOTA_RESERVED", "
 
 @pytest.fixture
 def jobs(tree):
-    """A job of eve's, an array of hers; the queue night takes priorities up to 10."""
+    """A job and an array of eve's; the queue night takes priorities up to 10."""
     vision, now = tree.tenants["vision"], timezone.now()
     Tenant.objects.filter(pk=vision.pk).update(max_priority=20)
     Queue.objects.create(tenant=vision, name="night", max_priority=10)

@@ -1,5 +1,5 @@
-"""What the button of a page refuses, its preview refuses in the same words, and the other way
-round, whoever is signed in and whatever the state is; and a preview changes nothing."""
+"""A page's button and its preview refuse the same things in the same words, whoever is signed in
+and whatever the state is. A preview changes nothing."""
 
 import itertools
 from collections import Counter
@@ -22,13 +22,13 @@ from tests.scheduling.test_rehearsal import fleet  # noqa: F401 - a fixture
 
 DRAFTS = ("tenants_quotadraft", "tenants_draftcell", "tenants_drafttenant")
 LONG = "x" * 2001
-# An act says this of its own page besides.
+# An act adds this about its own page.
 OF_ITS_OWN = ("Nothing was changed.",)
 NOT_FELT = "applies only to new jobs"
 
 
 def texts(told):
-    """Sentences of what a context has them in: a form, fields with theirs, a list, a text."""
+    """Collect the sentences in a context value: a form, fields with errors, a list, a text."""
     if isinstance(told, Form):
         told = told.errors if told.is_bound else {}
     if isinstance(told, dict):
@@ -37,7 +37,7 @@ def texts(told):
 
 
 def said(answer):
-    """Why an act was refused, as its page or its message says; none where it was done."""
+    """Return why an act was refused, according to its page or message; nothing if it was done."""
     if answer.status_code == 302:
         queued = answer.wsgi_request._messages._queued_messages
         return [str(one) for one in queued if "bad" in one.tags]
@@ -46,7 +46,7 @@ def said(answer):
         found += texts(context.get(name))
     if isinstance(unseen := context.get("unseen"), str):  # of the matrix
         found += texts(unseen)
-    if not set(found) - {*OF_ITS_OWN}:  # a page that takes back rehearses that once more
+    if not set(found) - {*OF_ITS_OWN}:  # a revert page rehearses once more
         found += texts(context.get("refused"))
     if isinstance(reason := context.get("reason"), Form):
         found += texts(reason)
@@ -59,8 +59,8 @@ def said(answer):
 
 @pytest.fixture
 def press(fleet, client):  # noqa: F811
-    """`press(who, act, form, preview)` presses the button beside its preview. No scheduler is
-    connected, so that nothing is looked at ahead."""
+    """`press(who, act, form, preview)` presses the button and requests its preview. No scheduler
+    is connected, so nothing happens ahead of the request."""
     Cluster.objects.update(connected=False)
     found = Counter()
     signed_in = []
@@ -100,7 +100,7 @@ def press(fleet, client):  # noqa: F811
         refused = bool(against) or done.status_code == 422
         assert bool(told) == refused, f"{about}: {told} {against}"
         for text in against:
-            words = text.split(" Sav")[0]  # what to do about it is another button each
+            words = text.split(" Sav")[0]  # the remedies have a button each
             assert any(words in one or one in words for one in told), f"{about}: {text} {told}"
         found["refused" if refused else "done"] += 1
 
@@ -109,7 +109,7 @@ def press(fleet, client):  # noqa: F811
 
 
 def as_shown(form, **typed):
-    """What a browser sends of a form as it was shown, with some fields typed into."""
+    """Return what a browser sends for a form as shown, with some fields typed."""
     data = {}
     for field in form:
         value = field.value()
@@ -186,7 +186,7 @@ def test_the_matrix(tree, press, settings):  # noqa: F811
     settings.KANT_QUOTA_APPROVAL_GPUS = 2.0
     save(sheet(vision="12"))
     settings.KANT_QUOTA_APPROVAL_GPUS = None
-    # Another tab has written into the draft what this page does not show, and more.
+    # Another tab has added to the draft something that this page does not show.
     ops = tree.client("ops")
     for cells in (
         [{"tenant": "law", "gpu_type": "H100", "guaranteed": 4}],
@@ -199,14 +199,14 @@ def test_the_matrix(tree, press, settings):  # noqa: F811
             save(sheet(vision="12") | {"elsewhere": key("law")})
             save(sheet(vision="12", law="3") | {"fresh": key("vision")})
             save(sheet(vision="12", law="3"))
-    # A cell that another tab has taken back, which saving saves all the same.
+    # A cell that another tab took back; saving includes it all the same.
     save(sheet(vision="12") | {"fresh": ""})
     assert {"done", "refused", "nothing"} <= press.found.keys()
 
 
 @pytest.mark.parametrize("who", ["ops", "root", "ada"])
 def test_where_a_tenant_stands(tree, press, who):  # noqa: F811
-    """The preview of the form is that of the draft with it, which the matrix saves."""
+    """The preview of the form is that of the draft with this change, which the matrix saves."""
     client, refused, done = press.sign_in(who), 0, 0
     places = [("vision", p, w) for p in ("", "ml", "law", "vision", "vision-lab", "nobody")
               for w in ("1", "2", "0", "x", "-1")]  # fmt: skip
@@ -360,8 +360,8 @@ def test_policies(fleet, press):  # noqa: F811
         None,
         {"max_attempts": 4},  # another setting
         {"blame_s": 60.0},  # the very same
-        {"blame_s": 90.0, "fair_share": False},  # with which the draft does not go
-        {},  # saved as it was
+        {"blame_s": 90.0, "fair_share": False},  # incompatible with the draft
+        {},  # saved unchanged
     )
     for document in changed:
         with taken_back():
@@ -378,7 +378,7 @@ def test_policies(fleet, press):  # noqa: F811
     assert {"done", "refused", 403} <= press.found.keys()
 
 
-# --- what is taken back ---------------------------------------------------------------------------
+# --- reverts --------------------------------------------------------------------------------------
 VERSIONS = ("", "1", "x", "0", "2", "3", "9")
 
 

@@ -1,4 +1,4 @@
-"""What an act refuses, each of its previews refuses alike, whatever the state is."""
+"""An act and all of its previews refuse alike, whatever the state is."""
 
 import itertools
 from datetime import timedelta
@@ -12,7 +12,7 @@ from tests.scheduling.test_rehearsal import fleet  # noqa: F401 - a fixture
 
 BY = (timezone.now() + timedelta(hours=1)).isoformat()
 LATER = (timezone.now() + timedelta(hours=2)).isoformat()
-# The acts that bring the states about, and all that is done in each.
+# The acts that bring about the states, and everything that is tried in each state.
 STATES = {
     "in service": (),
     "cordoned": (("cordon", {}),),

@@ -1,4 +1,4 @@
-"""The alarm of a scheduler: it rings for news, and when the time for a decision has come."""
+"""A scheduler's alarm rings for news, and when the time for a decision has come."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ KEY = (7, "")
 
 @pytest.fixture
 def now(monkeypatch):
-    """The seconds since the epoch as the alarm reads them; they pass when a test says so."""
+    """The seconds since the epoch as the alarm reads them; time passes only when a test says so."""
     clock = SimpleNamespace(at=1e9)
     read = SimpleNamespace(time=lambda: clock.at, monotonic=time.monotonic)
     monkeypatch.setattr(module, "time", read)
@@ -69,7 +69,7 @@ def test_only_the_last_time_that_was_said_for_a_scope_counts(now):
     alarm.ring_at(KEY, None)
     now.at += 1
     assert rung(alarm) == {8}
-    alarm.ring_at(KEY, now.at + 1e12)  # more than a thread can wait for
+    alarm.ring_at(KEY, now.at + 1e12)  # longer than a thread can wait
     assert rung(alarm) == set()
     alarm.ring_at(KEY, now.at - 5)
     assert rung(alarm, 60) == {7}

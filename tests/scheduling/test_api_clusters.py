@@ -301,7 +301,7 @@ def test_who_may_revert_a_change_of_a_policy_and_which(ops, org):
     ops.patch(f"{URL}/demo", {"title": "D"}, format="json")
     other = ops.get("/api/v1/audit?action=cluster").json()["items"][0]
     assert revert(ops, other, 1).status_code == 404
-    # The changes of another cluster that had the name before are not those of this one.
+    # Changes of an earlier cluster of the same name do not belong to this one.
     Cluster.objects.update(created_at=timezone.now())
     assert revert(ops, record, 1).status_code == 404
     assert changes(org.client("root")) == []

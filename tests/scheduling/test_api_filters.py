@@ -1,4 +1,4 @@
-"""A filter of any list that names nothing the reader may know of is refused, and says what is."""
+"""Every list refuses a filter value that the reader may not know of, and names the valid ones."""
 
 from datetime import UTC, datetime
 
@@ -24,7 +24,7 @@ def test_each_filter_by_a_text_searches_or_knows_the_names_that_there_are():
     assert {"JobFilter", "TenantFilter", "WebhookFilter", "ReplayFilter"} <= {
         one.__name__ for one in sets
     }
-    # Shards are known to a cluster, which the view asks; whole names are looked up.
+    # The view asks the cluster for its shards; names are looked up as a whole.
     known = {("GlobalQueueFilter", "scope")}
     assert [
         (one.__name__, name)
@@ -96,10 +96,10 @@ def test_who_is_not_of_ones_tenants_is_refused_as_who_does_not_exist(org):
     job(org, tenant="law", user="lex")
     said = {told(org, "eve", "jobs", f"user={n}")[1].replace(n, "N") for n in ("lex", "ops", "who")}
     assert said == {"There is no user “N” that you may see."}
-    # Near a name that is not hers to see.
+    # Similar to a name that she may not see.
     assert told(org, "eve", "jobs", "user=lexx")[1] == ("There is no user “lexx” that you may see.")
     assert listed(org, "eve", "jobs", "user=joe") == 0  # a member of her tenant
-    job(org, tenant="vision", user="root", i=1)  # from above it
+    job(org, tenant="vision", user="root", i=1)  # from a tenant above it
     assert listed(org, "eve", "jobs", "user=root") == 1
     assert told(org, "ada", "audit", "actor=lex")[0] == "actor"
 

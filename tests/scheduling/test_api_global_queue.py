@@ -14,7 +14,8 @@ URL = "/api/v1/clusters/demo/queue"
 
 @pytest.fixture
 def waiting(org):
-    """Jobs 0 to 4 by submission; 3 is of a tenant that eve does not see, 4 of another GPU type."""
+    """Jobs 0 to 4 in order of submission; 3 belongs to a tenant that eve cannot see, 4 needs
+    another GPU type."""
     now = timezone.now()
     jobs = []
     for i in range(5):
@@ -87,7 +88,7 @@ def test_pages_go_on_behind_their_last_job_wherever_that_is_by_then(eve, waiting
     assert names(eve.get(page["next"])) == ["j2", None]
     Job.objects.filter(name="j4").update(priority=9)  # it comes first now
     assert names(eve.get(page["next"])) == ["j2", None]
-    Job.objects.filter(name="j1").update(state="RUNNING")  # the last one waits no more
+    Job.objects.filter(name="j1").update(state="RUNNING")  # the last one no longer waits
     Job.objects.filter(name="j4").update(priority=0)
     assert names(eve.get(page["next"])) == ["j2", None]
     last = eve.get(eve.get(page["next"]).json()["next"]).json()

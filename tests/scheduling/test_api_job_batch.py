@@ -1,4 +1,4 @@
-"""POST /api/v1/jobs:batch: unlike jobs at once, each answered as if it had come by itself."""
+"""POST /api/v1/jobs:batch takes different jobs at once and answers each as if it had come alone."""
 
 import pytest
 from django.db import connection
@@ -34,10 +34,10 @@ WANTED = [
     HELLO,
     HELLO | {"name": "train", "gpus": 8, "replicas": 2, "priority": 3, "labels": {"a": "b"}},
     {"name": "two", "tenant": "vision", "pod_sets": [TWO_GPUS, {**TWO_GPUS, "name": "b"}]},
-    HELLO | {"gpus": "8"},  # a type
-    HELLO | {"gpus": -1},  # a range
-    HELLO | {"tenant": "law"},  # not to be seen
-    HELLO | {"gpu_type": "B200"},  # not there
+    HELLO | {"gpus": "8"},  # a type error
+    HELLO | {"gpus": -1},  # a value out of range
+    HELLO | {"tenant": "law"},  # not visible to the user
+    HELLO | {"gpu_type": "B200"},  # does not exist
     HELLO | {"gpus": 4096},  # too large
     HELLO | {"queue": "none"},
     HELLO | {"colour": "red"},
@@ -176,7 +176,7 @@ def test_many_cost_as_many_statements_as_few(eve):
         assert answer.json()["accepted"] == count
         return len(told)
 
-    statements(1)  # the first one reads the session, too
+    statements(1)  # the first one also reads the session
     few, many = statements(20), statements(60)
     assert many == few <= 16
     assert Job.objects.count() == 81

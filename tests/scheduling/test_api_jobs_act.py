@@ -1,4 +1,4 @@
-"""POST /api/v1/jobs:act: one act on many jobs, each done or refused for itself."""
+"""POST /api/v1/jobs:act applies one act to many jobs and answers for each job separately."""
 
 import uuid
 

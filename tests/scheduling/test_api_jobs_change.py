@@ -172,7 +172,7 @@ def test_of_a_job_that_has_started_its_times_can_be_changed(now, eve):
     answer = patch(eve, job_id, run_limit_s=7200, declared_s=3600)
     assert answer.status_code == 200, answer.json()
     assert (answer.json()["run_limit_s"], answer.json()["declared_s"]) == (7200, 3600)
-    # Else the scheduler's own next step with the job would find a job that somebody changed.
+    # Otherwise the scheduler's own next step would find the job changed by somebody else.
     assert Job.objects.get().version == 1
     event = JobEvent.objects.filter(job=job_id).last()
     assert (event.kind, event.to_state) == ("CHANGED", "RUNNING")
@@ -241,4 +241,4 @@ def test_dependencies_close_no_cycle(eve):
     Job.objects.filter(id=b).update(state="SUCCEEDED")
     assert patch(eve, b, after=[]).status_code == 409
     Job.objects.filter(id=c).update(after=[])
-    assert patch(eve, a, after=[c]).status_code == 200  # b is over and holds nobody up any more
+    assert patch(eve, a, after=[c]).status_code == 200  # b is over and delays nobody any more

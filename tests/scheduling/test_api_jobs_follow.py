@@ -138,7 +138,7 @@ def ahead(client, job_id):
 
 
 def test_the_order_is_that_of_the_scheduler(org, eve):
-    """Priority, then the shares of the tenant and of the user where those count, then who a fault
+    """Priority, then the shares of tenant and user where these count, then jobs that a fault
     stopped, then time."""
     tenants = {"vision": eve, "law": org.client("lex"), "vision-lab": eve}
     ids = {}
@@ -171,13 +171,13 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
     assert ahead(operator, ids["v2"]) == ["lab", "law", "joe", "v1"]
     assert ahead(operator, joe) == ["lab", "law"]
     assert ahead(operator, ids["law"]) == ["lab"]
-    Job.objects.filter(id=ids["v1"]).update(user=None)  # nobody knows whose it is
+    Job.objects.filter(id=ids["v1"]).update(user=None)  # nobody knows its owner
     assert ahead(operator, joe) == ["lab", "law", "v1"]
     lease.user_shares["vision"][""] = 0.375
     lease.save()
     assert ahead(operator, joe) == ["lab", "law"]
     assert ahead(operator, ids["v2"]) == ["lab", "law", "joe", "v1"]
-    # A department stands against its siblings first, its own jobs among its members.
+    # A department is compared with its siblings first; its own jobs count among its members.
     Tenant.objects.filter(name="vision-lab").update(parent=Tenant.objects.get(name="vision"))
     lease.user_shares, lease.shares = {}, {"vision": 0.25, "vision-lab": 0.5, "law": 0.5}
     lease.save()
@@ -188,7 +188,7 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
     lease.shares |= {"vision": 0.75}
     lease.save()
     assert ahead(operator, ids["v2"]) == ["law", "lab", "v1"]
-    # Whose turn it is comes first of its priority.
+    # The job whose turn it is comes first within its priority.
     Job.objects.filter(id=ids["v2"]).update(evidence={"kept_nodes": 1})
     assert explained(operator, ids["v2"])["position"] == 1
     assert ahead(operator, ids["lab"]) == ["v2", "law"]
@@ -196,7 +196,7 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
     lease.delete()
     Job.objects.filter(id=joe).delete()
     assert ahead(operator, ids["law"]) == ["v1", "v2", "lab"]
-    # In nobody's way: what is held, backs off, waits for others or will never run.
+    # Jobs that are held, back off, depend on others or will never run block nobody.
     Job.objects.filter(id=ids["v1"]).update(reason="BackingOff")
     Job.objects.filter(id=ids["v2"]).update(reason="OnHold")
     Job.objects.filter(id=ids["lab"]).update(reason="ExceedsMaxQuota")

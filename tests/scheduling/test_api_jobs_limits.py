@@ -1,4 +1,4 @@
-"""Limits of tenants on what may be submitted: jobs that wait, and their priority."""
+"""Tenants have limits on submissions: the number of waiting jobs, and their priority."""
 
 from scheduling.models import Job
 from tenants.models import Tenant

@@ -1,4 +1,4 @@
-"""GET /api/v1/jobs: who sees what, filters, pages that neither repeat nor lose a row."""
+"""GET /api/v1/jobs: visibility by role, filters, and pages that neither repeat nor lose a row."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -54,7 +54,7 @@ def test_a_tenant_that_may_not_be_seen_is_refused_as_one_that_does_not_exist(org
         job(org, tenant=tenant, i=i)
     eve = org.client("eve")
     said = {}
-    for name in ("nobody", "law", "ml"):  # of another, and the one above her own
+    for name in ("nobody", "law", "ml"):  # of another tenant, and of the one above her own
         answer = eve.get(f"{URL}?tenant={name}")
         (error,) = answer.json()["errors"]
         assert (answer.status_code, error["parameter"]) == (400, "tenant")
@@ -69,7 +69,7 @@ def test_a_tenant_that_may_not_be_seen_is_refused_as_one_that_does_not_exist(org
 def test_filters(org):
     first = job(org, i=1, state="RUNNING", model="A100")
     job(org, i=2, user="joe", reason="WaitingForQuota")
-    long = "A" * REASON_LENGTH  # a kubelet's own
+    long = "A" * REASON_LENGTH  # a kubelet's own pod
     job(org, i=3, tenant="vision-lab", kind="inference", name="serve", reason=long)
     ops = org.client("ops")
     assert found(ops, "tenant=vision") == ["serve", "job-2", "job-1"]
@@ -97,7 +97,7 @@ def test_filters(org):
 @pytest.mark.parametrize("limit", [1, 2, 3, 7])
 def test_pages_show_every_row_once_also_when_rows_come_and_go(org, limit):
     for i in range(7):
-        # Equal times: only the id tells them apart.
+        # The times are equal: only the id orders them.
         job(org, i=i, submitted_at=START + timedelta(microseconds=i // 3))
     ops, seen, at = org.client("ops"), [], f"{URL}?limit={limit}"
     while at:
@@ -113,7 +113,7 @@ def test_pages_show_every_row_once_also_when_rows_come_and_go(org, limit):
 
 def test_a_page_costs_the_same_for_one_job_and_for_many(org, django_assert_num_queries):
     client = org.client("ops")
-    client.get(URL)  # the token's last use is written once a minute
+    client.get(URL)  # the last use of a token is written once a minute
     job(org, i=0)
     with django_assert_num_queries(3):
         client.get(URL)
@@ -124,7 +124,8 @@ def test_a_page_costs_the_same_for_one_job_and_for_many(org, django_assert_num_q
 
 
 def test_a_later_page_begins_at_its_row_in_the_index(org, client):
-    """Not at the newest job, past which it would have to read each time."""
+    """A page starts at its row in the index; starting at the newest job would read past all rows
+    before."""
     for i in range(1, 5):
         job(org, i=i)
     ops = org.client("ops")
@@ -138,7 +139,7 @@ def test_a_later_page_begins_at_its_row_in_the_index(org, client):
 
 def test_the_first_page_of_a_tenant_is_read_from_its_index_in_order(org):
     job(org, tenant="law", i=1)
-    # Without the small tables, which an empty PostgreSQL joins in any order.
+    # Without small tables: an empty PostgreSQL joins those in any order.
     rows = visible_jobs(org.users["lex"]).select_related(None).prefetch_related(None)
     found = plan(query(lambda: list(rows.order_by(*NEWEST)[:51]), "ORDER BY"))
     assert "scheduling__tenant__b281dd_idx" in found, found

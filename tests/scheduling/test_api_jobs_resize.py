@@ -1,4 +1,4 @@
-"""Other counts of pods by PATCH; what the scheduler makes of them is in tests/live."""
+"""PATCH changes the number of pods; tests/live covers what the scheduler does then."""
 
 import uuid
 
@@ -25,7 +25,7 @@ def resize(client, job_id, count, query="", name="worker", **more):
 
 
 def runs(job_id, placed=0):
-    """The job holds places for so many of its pods."""
+    """Give the job places for this many of its pods."""
     Job.objects.filter(pk=job_id).update(state="RUNNING", attempt=1)
     job = Job.objects.get(pk=job_id)
     now = job.submitted_at
@@ -50,9 +50,9 @@ def test_a_service_that_runs_gets_another_count(eve):
     assert (event.kind, event.actor, event.message) == ("CHANGED", "eve", "worker: 4 → 12 pods")
     assert event.evidence == {"from": "worker=4", "to": "worker=12"}
     job = Job.objects.get()
-    # Else the scheduler's own next step with the job would find a job that somebody changed.
+    # Otherwise the scheduler's own next step would find the job changed by somebody else.
     assert job.version == 1
-    # Waits are told of what it asked for when it started.
+    # Waits refer to what the job requested when it started.
     assert (job.first_pods, job.first_gpu_milli) == (4, 4000)
     rehearsed = resize(eve, job_id, 2, "?dry_run=true").json()
     assert (rehearsed["would"], rehearsed["result"]["pod_sets"][0]["count"]) == ("update", 2)
@@ -156,7 +156,7 @@ def test_a_gang_larger_than_the_cluster_is_refused_as_at_submission(eve):
     assert "needs 9 H100 GPUs at once; cluster “demo” has 8." in answer.json()["detail"]
     submitted = eve.post(URL, {**HELLO, "replicas": 9}, format="json")
     assert submitted.json()["code"] == "ExceedsCapacity"
-    # Fewer are asked for, or one by one: that is for the scheduler to say.
+    # Fewer pods, or a start one by one: the scheduler decides on that.
     NodeRecord.objects.update(gpus=4)
     assert resize(eve, job_id, 5).status_code == 200
     service = submit(eve, **SERVICE)

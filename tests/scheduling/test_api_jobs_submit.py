@@ -1,4 +1,4 @@
-"""POST /api/v1/jobs: what is accepted, what is stored, what is refused and how."""
+"""POST /api/v1/jobs: what is accepted, stored and refused, and how."""
 
 import json
 import re
@@ -205,7 +205,7 @@ def test_what_pods_use_of_their_namespace_is_stored_and_shown(eve):
                 {**absent, **config, "read_only": True},
                 {**absent, **keys},
             ]
-        # What is shown is taken again.
+        # A document that was shown can be submitted again.
         again = {**HELLO, **document, "name": "again"}
         again |= {} if "pod_sets" in document else {"volumes": shown["volumes"]}
         assert eve.post(URL, again, format="json").status_code == 201
@@ -214,7 +214,7 @@ def test_what_pods_use_of_their_namespace_is_stored_and_shown(eve):
 def test_the_example_of_the_documentation_is_taken(eve):
     text = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
     document = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
-    document["pod_sets"][0] |= {"gpu_type": "H100", "count": 2, "nics": 0}  # as the tests have
+    document["pod_sets"][0] |= {"gpu_type": "H100", "count": 2, "nics": 0}  # as other tests do
     answer = eve.post(f"{URL}?dry_run=true", document, format="json")
     assert answer.status_code == 200, answer.json()
 
@@ -223,7 +223,7 @@ def test_the_examples_of_jobs_on_parts_of_gpus_are_taken(eve):
     text = guide_text()
     section = text.split("## MIG and shared GPUs\n")[1].split("\n## ")[0]
     notebooks, pretrain = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", section, re.DOTALL))
-    notebooks["gpu_type"] = pretrain["pod_sets"][0]["gpu_type"] = "H100"  # as the tests have
+    notebooks["gpu_type"] = pretrain["pod_sets"][0]["gpu_type"] = "H100"  # as other tests do
     for document in (notebooks, pretrain):
         answer = eve.post(f"{URL}?dry_run=true", document, format="json")
         assert answer.status_code == 200, answer.json()
@@ -460,7 +460,7 @@ def test_what_the_cluster_can_never_hold_is_refused_at_once(eve, change, code):
 
 @pytest.mark.parametrize("dry_run", ["", "?dry_run=true"])
 def test_pod_sets_that_never_fit_together_are_refused_at_once(eve, dry_run):
-    """Each alone would: the cluster has 4 nodes of 8 H100."""
+    """Each pod set alone would fit: the cluster has 4 nodes of 8 H100."""
 
     def submit(first: int, second: int):
         counts = {"a": first, "b": second}

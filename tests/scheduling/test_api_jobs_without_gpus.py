@@ -1,4 +1,4 @@
-"""POST /api/v1/jobs: jobs that ask for no GPU."""
+"""POST /api/v1/jobs accepts jobs that request no GPU."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_a_job_without_gpus_asks_for_something_that_is_there_without_them(
 
 @pytest.mark.parametrize("gang", [True, False])
 def test_pods_without_gpus_beside_pods_with_them_ask_for_no_nics_either(eve, gang):
-    """They would get none on any node, and wait for ever."""
+    """No node would give them NICs, so they would wait for ever."""
     document = without_gpus(cpu_milli=1, nics=2) | {"gang": gang}
     document["pod_sets"][0]["gpus"] = 8
     [error] = eve.post(URL, document, format="json").json()["errors"]

@@ -1,4 +1,4 @@
-"""Logs over REST: who reads them, which pod is meant, why there is none, and following."""
+"""Logs over REST: who may read them, which pod is meant, why there is no log, and following."""
 
 import asyncio
 import json
@@ -132,14 +132,14 @@ def test_a_pod_that_somebody_else_made_is_read_where_it_is(world):
     status, code, detail = told(world, job, "?container=main&previous=true")
     assert (status, code) == (409, "conflict")
     assert 'previous terminated container "main"' in detail
-    # Somebody else's pod under the same name is not theirs to read.
+    # A person may not read the pod of another person that has the same name.
     world.sim.call("DELETE", "/api/v1/namespaces/default/pods/notebook?gracePeriodSeconds=0")
     world.sim.wait_gone("notebook")
     world.sim.run_pod("notebook", NODE)
     assert world.get(job, "?container=main")[0] == 404
 
 
-# --- why there is none ----------------------------------------------------------------------------
+# --- why there is no log --------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("query", "name"),
     [
@@ -221,7 +221,7 @@ def test_the_previous_log_is_that_of_the_pod_that_failed_last(world):
     assert "ended with exit code 0" in world.get(job)[1]
     assert "ended with exit code 3" in world.get(job, "?previous=true")[1]
     assert "ended with exit code 3" in world.get(job, "?previous=true&follow=true")[1]
-    # The failure that ended a job is its last run, not one before.
+    # The failure that ended the job is its last run, not an earlier one.
     Placement.objects.filter(job=job, attempt=2).update(state="FAILED")
     Job.objects.filter(pk=job.pk).update(state="FAILED")
     assert "ended with exit code 3" in world.get(job, "?previous=true")[1]
@@ -262,7 +262,7 @@ def test_a_cluster_that_does_not_answer_is_told_without_its_address(world):
 
 
 class Forbidding(BaseHTTPRequestHandler):
-    """An API server that knows Kant's account, but not the right to read logs."""
+    """An API server that knows Kant's account but denies it the right to read logs."""
 
     def do_GET(self):
         body = {"metadata": {"uid": self.server.uid}, "spec": {"nodeName": "n"}}

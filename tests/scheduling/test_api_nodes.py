@@ -1,4 +1,4 @@
-"""Nodes over REST: cordoned, drained, given back, and what each would do before it is done."""
+"""Nodes over REST: cordon, drain and return to service, each with a preview."""
 
 from datetime import timedelta
 

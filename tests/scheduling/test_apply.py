@@ -1,4 +1,4 @@
-"""What a pass writes about jobs of which somebody changed some in the meantime."""
+"""A pass writes its decisions although somebody has changed some of the jobs meanwhile."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -59,7 +59,7 @@ def test_of_jobs_that_take_a_step_together_those_that_somebody_cancelled_do_not(
 
 
 def placed(job, at):
-    """A job that got a place for its pod."""
+    """A job with a place for its pod."""
     request = JobRequest(str(job.pk), "team", at, (PodSetSpec("worker", count=1, gpus=1),))
     live = LiveJob(request, job.name, (), S.ADMITTED, job.version, attempt=1, namespace="ns")
     pod = LivePod(PodPlacement(0, 0, "node", (3,), 1000), 1, f"{job.name}-0", "H100")
@@ -68,7 +68,7 @@ def placed(job, at):
 
 
 def test_what_a_pass_writes_takes_as_many_statements_for_many_jobs_as_for_few(db):
-    """Each pod has a place, a uid, and a time of binding of its own."""
+    """Each pod has a place, a uid and a binding time of its own."""
     cluster, tenant = Cluster.objects.create(name="c"), Tenant.objects.create(name="team")
     lease = take_or_renew(cluster.pk, "a", now=NOW, seconds=15)
     of = {"tenant": tenant, "cluster": cluster, "state": S.PENDING, "submitted_at": NOW}
@@ -100,14 +100,15 @@ def test_what_a_pass_writes_takes_as_many_statements_for_many_jobs_as_for_few(db
             assert (row.pod_uid, row.devices) == (f"uid-{row.pod_name}", [3])
             assert (row.intended_at, row.state, row.job.failures) == (NOW, "BOUND", after - 1)
     assert counts[0] == counts[1]
-    # What begins and ends the transaction, its fence, the jobs, free ids, places and events. Then,
-    # on PostgreSQL by one: fence, jobs and places. It writes two tables by one, too.
+    # Statements for the transaction, its fence, jobs, free ids, places and events. Then, on
+    # PostgreSQL in one statement: fence, jobs and places. It also writes two tables in one
+    # statement.
     expected = (6, 1) if connection.vendor == "postgresql" else (7, 5)
     assert counts[1] == expected
 
 
 def test_what_is_written_later_is_as_of_then(monkeypatch):
-    """Of a pass that decides about very many jobs each part carries its own time."""
+    """If a pass decides about very many jobs, each part carries its own time."""
     written = []
     monkeypatch.setattr(
         cycle, "apply_decisions", lambda _, __, at, *___: written.append(at) or Committed(set())

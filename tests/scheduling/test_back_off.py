@@ -1,4 +1,4 @@
-"""How long a job waits after placements that failed, and after programs that did."""
+"""The delay of a job after failed placements, and after failed programs."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def life():
 
 
 def placed(life, at):
-    """The job has a place anew, and its pod runs."""
+    """Give the job a place anew and run its pod."""
     job = life.jobs["job"]
     job.attempt += 1
     job.state, job.leaving = JobState.RUNNING, None
@@ -37,7 +37,7 @@ def placed(life, at):
 
 
 def told(life):
-    """When the scheduler was told to place the job again."""
+    """Return when the scheduler was told to place the job again."""
     *_, last = (d for d in life.out.deltas if isinstance(d, JobRequeued))
     return last.not_before
 
@@ -60,7 +60,7 @@ def test_so_does_each_program_that_fails_soon(life):
         job, pod = placed(life, now)
         life.requeueing.crashed(
             job, pod, "Exit code 1", now + 300
-        )  # as long as the cap: still in a row
+        )  # exactly the cap: still in a row
         assert told(life) == job.not_before == now + 300 + wait
         now = job.not_before
     job, pod = placed(life, now)

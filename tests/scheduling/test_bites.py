@@ -1,4 +1,4 @@
-"""Passes wait for more where much comes, and never where little does."""
+"""Passes wait for more news when much comes, and never when little does."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def clock(monkeypatch):
 
 
 def passes(clock, news_a_second, seconds, takes_s=0.02):
-    """How many news each pass of so many seconds took in, and how long the last one rested."""
+    """Return how many news each pass of this length took in, and how long the last one rested."""
     found, taken, until, rest = Bites(), [], clock.now + seconds, 0.0
     came_at = clock.now
     while clock.now < until:

@@ -1,4 +1,4 @@
-"""Rows that are written together are as if each had been written by itself, by one statement."""
+"""Rows written together in one statement equal rows written one by one."""
 
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -110,14 +110,14 @@ def _columns(job):
 
 
 def _same(job):
-    """What copies share with the job they are made of."""
+    """Return the values that copies share with the job that they come from."""
     own = ("id", "name", "labels", "held")
     return {name: value for name, value in _columns(job).items() if name not in own}
 
 
 @pytest.mark.parametrize("count", [2, 100])
 def test_whatever_is_in_a_column_comes_back(job, count):
-    """Few rows and many are told in different ways."""
+    """Few rows and many rows are written in different ways."""
     job.save(force_insert=True)
     texts = [TEXT, "", '"', "{}", "NULL", "'", "\\", '{"a,b"}', "a,b", "\n"]
     documents = [{}, [], {"a": []}, ["b"], "", 0, False, "x", {"t": TEXT}, [None], {"n": 1.5}]

@@ -1,4 +1,4 @@
-"""Children of a worker end with it, however it went."""
+"""A worker's children end with it, whatever ended it."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-# A worker that starts a child, tells its number, and waits.
+# A worker that starts a child, prints its process id and waits.
 FORKS = """
 import os, time
 from scheduling.services.common.child import ends_with

@@ -1,4 +1,5 @@
-"""A job that names no cluster is sent where it starts first, as rows tell at its submission."""
+"""A job that names no cluster goes where it starts first, according to the rows at its
+submission."""
 
 from datetime import timedelta
 
@@ -84,7 +85,7 @@ def test_an_array_goes_to_one_cluster_with_its_reason(two):
 
 
 def test_pods_that_fit_one_network_group_decide_between_equal_starts(two):
-    assert submit(two, replicas=2)["cluster"] == "demo"  # the one with more room
+    assert submit(two, replicas=2)["cluster"] == "demo"  # the cluster with more room
     Job.objects.all().update(state="CANCELLED")
     NodeRecord.objects.filter(name__in=("h000", "h002")).update(free_gpus=0, allocated_milli=8000)
     job = submit(two, replicas=2, preferred_level="leaf")
@@ -152,7 +153,7 @@ def test_a_cluster_in_maintenance_takes_only_jobs_that_name_it(two):
 
 
 def test_quota_decides_between_models_of_clusters(two):
-    """Where it accepts two GPU types, and quota leaves it only the one of another cluster."""
+    """The job accepts two GPU types, and quota allows only that of the other cluster."""
     Cluster.objects.filter(name="far").update(is_active=False)
     Quota.objects.filter(gpu_type__name="H100").update(guaranteed_milli=0)
     near = Cluster.objects.create(name="a-near", connected=True, last_cycle_at=timezone.now())
@@ -199,7 +200,7 @@ def test_a_job_without_gpus_goes_where_cores_are_free(two):
 
 def test_a_choice_costs_few_statements_however_many_jobs_it_is_for(two):
     client = two.client("eve")
-    client.post(URL, HELLO, format="json")  # the token is used by now
+    client.post(URL, HELLO, format="json")  # the token has been used by now
 
     def statements(count):
         jobs = [HELLO | {"name": f"j{i}"} for i in range(count)]
@@ -207,7 +208,7 @@ def test_a_choice_costs_few_statements_however_many_jobs_it_is_for(two):
             assert client.post(f"{URL}:batch", {"jobs": jobs}, format="json").status_code < 300
         return len(told)
 
-    # Rooms, who waits with and without GPUs, quotas, tenants, what is held, what ends when.
+    # Rooms, waiting jobs with and without GPUs, quotas, tenants, holds, expected ends.
     assert statements(20) <= statements(1) + 1
     with CaptureQueriesContext(connection) as told:
         submit(two)

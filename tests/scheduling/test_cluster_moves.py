@@ -1,4 +1,5 @@
-"""A job that waits on one cluster goes to another one where that gains it enough, and only once."""
+"""A job that waits on one cluster moves to another one if it gains enough by that, and only
+once."""
 
 import threading
 import time
@@ -34,17 +35,17 @@ __all__ = ["two"]  # a fixture
 
 @pytest.fixture
 def waits(two):
-    """A job for whichever cluster that waits on demo; others hold all of demo and of far."""
+    """A job for any cluster that waits on demo; other jobs hold all of demo and far."""
     holders = fill("demo", 4), fill("far", 2)
     job = submit(two)["id"]
-    Job.objects.filter(pk=job).update(reason="InsufficientGpus")  # its scheduler has looked at it
+    Job.objects.filter(pk=job).update(reason="InsufficientGpus")  # its scheduler has examined it
     job = Job.objects.get(pk=job)
     assert job.cluster.name == "demo"
     return job, holders
 
 
 def ends(holder):
-    """A running job is over, and its nodes are free."""
+    """End a running job and free its nodes."""
     nodes = holder.placements.values("node")
     NodeRecord.objects.filter(name__in=nodes).update(free_gpus=8, allocated_milli=0)
     holder.placements.update(state="SUCCEEDED", ended_at=timezone.now())
@@ -60,7 +61,7 @@ def where(job):
 
 
 def kept(cluster):
-    """The state of a cluster as the process has it that keeps it."""
+    """Return the state of a cluster as the process that keeps states has it."""
     state = KeptState(cluster)
     state.refresh(time.time())
     return state
@@ -71,7 +72,7 @@ def test_a_waiting_job_moves_when_another_cluster_frees_up(waits, keeps):
     job, (_, of_far) = waits
     assert (move_waiting(later(), keeps), where(job)) == ([], "demo")  # nothing is free anywhere
     ends(of_far)
-    assert (move_waiting(later(1), keeps), where(job)) == ([], "demo")  # it came just now
+    assert (move_waiting(later(1), keeps), where(job)) == ([], "demo")  # it has only just arrived
     [moved] = move_waiting(later(), keeps)
     now = Job.objects.get(pk=job.pk)
     assert (moved.pk, now.cluster.name, now.state) == (job.pk, "far", "PENDING")
@@ -82,7 +83,7 @@ def test_a_waiting_job_moves_when_another_cluster_frees_up(waits, keeps):
     event = JobEvent.objects.filter(job=job).last()
     assert (event.kind, event.message) == (JobEventKind.ROUTED, now.chosen["summary"])
     assert event.evidence == {"from_cluster": "demo", "to_cluster": "far"}
-    # There it starts: no reason to go back, whatever frees up.
+    # It starts there: no reason to go back, whatever becomes free.
     ends(waits[1][0])
     assert (move_waiting(later(600), keeps), where(job)) == ([], "far")
 
@@ -96,7 +97,7 @@ def test_no_two_jobs_are_sent_to_one_place(two, keeps):
     Job.objects.filter(pk=far.pk).update(cluster=Cluster.objects.get(name="far"))
     ends(far)
     [moved] = move_waiting(later(), keeps)
-    assert str(moved.pk) == jobs[1]  # the one that goes first
+    assert str(moved.pk) == jobs[1]  # the job that goes first
 
 
 def test_quota_that_is_used_up_moves_nobody(two, waits):
@@ -133,7 +134,7 @@ def test_a_job_that_others_wait_for_stays_beside_them(two, waits):
 
 
 def test_who_comes_to_wait_for_a_job_finds_it_where_it_is(two, waits, monkeypatch):
-    """Here it goes elsewhere after it was looked at, before what waits for it is written."""
+    """The job moves after it was examined and before the job that depends on it is written."""
     job, _ = waits
     far = Cluster.objects.get(name="far")
     held = acceptance.hold_all
@@ -177,10 +178,10 @@ def test_jobs_leave_a_cluster_that_is_silent_but_for_those_that_had_places(waits
     assert (moved.pk, where(job), where(of_demo)) == (job.pk, "far", "demo")
     summary = Job.objects.get(pk=job.pk).chosen["summary"]
     assert f"demo is passed over: not heard from since {since:%Y-%m-%d %H:%M:%S} UTC" in summary
-    # Where nobody decides anywhere it stays.
+    # If no scheduler is active anywhere, it stays.
     Cluster.objects.filter(name="far").update(connected=False)
     assert (move_waiting(timezone.now()), where(job)) == ([], "far")
-    # Nor is it sent to a cluster that takes no jobs, but it leaves one.
+    # It is not sent to a cluster that takes no jobs, but it can leave one.
     Cluster.objects.filter(name="demo").update(last_cycle_at=later(3600), is_active=False)
     assert (move_waiting(timezone.now()), where(job)) == ([], "far")
     Cluster.objects.filter(name="demo").update(is_active=True)
@@ -205,7 +206,8 @@ def test_jobs_leave_a_cluster_in_maintenance_and_none_goes_there(two, waits, kee
 
 
 def test_a_start_that_is_expected_is_weighed_against_the_estimate(waits):
-    """Nobody waits on far, where a job ends as it declares; on demo the forecast says when."""
+    """Nobody waits on far, where a job will end as declared; on demo the forecast gives the
+    start."""
     job, (_, of_far) = waits
     Job.objects.filter(pk=of_far.pk).update(declared_s=600)
     at = later(7200)
@@ -242,9 +244,9 @@ def test_the_mover_rests_and_says_whether_it_is_needed(waits, monkeypatch):
     assert (mover.turn(), is_wanted(later()), may_move().exists()) == (False, False, False)
 
 
-# --- against the scheduler that it leaves ---------------------------------------------------------
+# --- against the scheduler of the cluster that it leaves ------------------------------------------
 def step_of(job):
-    """The write by which the scheduler of its cluster starts it."""
+    """Return the write by which the scheduler of its cluster starts the job."""
     kind, state = JobEventKind.ADMITTED, JobState(job.state)
     step = Transition(str(job.pk), kind, state, JobState.ADMITTED, job.version)
     return Writes(transitions=[step])
@@ -260,13 +262,13 @@ def test_whoever_comes_second_changes_nothing(waits):
     there = News(Cluster.objects.get(name="far").pk)
     there.start()
     assert move_waiting(later())
-    # The scheduler that it left: too late, and told of it; the other one hears of a new job.
+    # The scheduler of the old cluster comes too late and is told; the new one hears of a new job.
     assert apply_decisions(lease, step_of(job), now).stale == {str(job.pk)}
     assert news.read({str(job.pk): job})[1] == [(str(job.pk), "")]
     assert there.read()[1] == [(str(job.pk), "")]
     [row], _ = load.jobs([str(job.pk)])
     assert row.cluster != job.cluster_id
-    # The other way round: it was admitted before.
+    # The other way round: the job was admitted before.
     job.refresh_from_db()
     lease = take_or_renew(job.cluster_id, "b", now=now, seconds=60)
     assert apply_decisions(lease, step_of(job), now).stale == set()
@@ -277,7 +279,7 @@ def test_whoever_comes_second_changes_nothing(waits):
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif("connection.vendor != 'postgresql'", reason="writers to SQLite take turns")
 def test_of_a_scheduler_and_a_move_at_once_one_wins(waits):
-    """Both begin at the same instant, again and again: the job starts here or goes there."""
+    """Both begin at the same instant, again and again: the job starts here or moves there."""
     job, (_, of_far) = waits
     ends(of_far)
     home = job.cluster
@@ -293,7 +295,7 @@ def test_of_a_scheduler_and_a_move_at_once_one_wins(waits):
 
 
 def at_once(job):
-    """Whether its scheduler started it, and whether it moved, when both began together."""
+    """Begin both together; return whether the scheduler started the job and whether it moved."""
     lease = take_or_renew(job.cluster_id, "a", now=timezone.now(), seconds=60)
     both = threading.Barrier(2)
 

@@ -1,4 +1,4 @@
-"""Secrets in command lines: what is hidden, and what is not taken for one."""
+"""Secrets in command lines are hidden, and harmless words stay visible."""
 
 import shlex
 
@@ -11,7 +11,7 @@ from scheduling.job_fields.secrets import (
     without_secrets,
 )
 
-# Each line is a script in which S3cr3tX, and whatever holds it, is a secret.
+# Each line is a script; S3cr3tX and any word that contains it are secret.
 SCRIPTS = r"""
 train --password S3cr3tX --lr 1
 train --password=S3cr3tX

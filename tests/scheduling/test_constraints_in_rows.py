@@ -1,4 +1,4 @@
-"""What the engine is told of the pods of a job beyond its rows comes back from JSON as it was."""
+"""Facts about a job's pods that are stored as JSON reach the engine unchanged."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The policy of a cluster that has none of its own, and of clusters that were there before it."""
+"""The policy of a cluster without its own, and of clusters that are older than it."""
 
 from dataclasses import replace
 from importlib import import_module
@@ -28,12 +28,12 @@ from tests.engine.fleet import gpu_node, pods
 migration = import_module("scheduling.migrations.0024_policies_as_they_were")
 
 MODEL, GPUS = "H800", 8
-IN_LEAF = 4  # nodes of a leaf
+IN_LEAF = 4  # nodes per leaf
 
 
 def cluster(held=(0,) * 20, lender=0):
-    """Nodes under the policy that nobody set, a job on each that holds so many GPUs of it; the
-    tenant `lender` is guaranteed so many GPUs, `borrower` the others."""
+    """Nodes under the default policy, with a job on each that holds this many of its GPUs. The
+    tenant `lender` is guaranteed this many GPUs, `borrower` the rest."""
     state = SchedulerState(policy=to_policy({}))
     nodes = [gpu_node(f"n{i:02}", leaf=f"l{i // IN_LEAF}") for i in range(len(held))]
     quotas = {"lender": lender, "borrower": len(held) * GPUS - lender}
@@ -137,7 +137,7 @@ def test_what_a_document_leaves_out_is_as_without_one(document):
 def test_a_document_that_was_there_before_means_what_it_meant(document):
     kept = migration.spelt_out(document)
     assert to_policy(kept) == replace(
-        Policy(),  # what was left out meant this, field by field
+        Policy(),  # omitted fields meant this, field by field
         queueing=document.get("queueing", Policy().queueing),
         strategies={k: document.get("strategies", {}).get(k.value, "binpack") for k in JobKind},
         preemption=tuple(map(PreemptionKind, document.get("preemption", ()))),

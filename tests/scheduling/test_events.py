@@ -1,4 +1,5 @@
-"""GET /api/v1/events and the page of events: one stream of what happened, for who may see it."""
+"""GET /api/v1/events and the events page: one stream of all events, limited to what the reader
+may see."""
 
 from datetime import timedelta
 
@@ -37,7 +38,7 @@ def change(action, subject, minutes, tenant=None):
 @pytest.fixture
 def past(org, time_machine):
     """A job of law and one of vision, each on a node, and changes of both and of the cluster."""
-    time_machine.move_to(NOW)  # of the collection; the tests may run long after it
+    time_machine.move_to(NOW)  # taken when tests are collected; they may run long after it
     JobEvent.objects.all().delete()
     AuditRecord.objects.all().delete()
     law = runs(org, ["h000"], user=org.users["lex"])

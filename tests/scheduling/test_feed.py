@@ -1,4 +1,4 @@
-"""The change feed: all who listen are told of a change by one look, and nobody holds a thread."""
+"""The change feed: one look serves all listeners, and no listener occupies a thread."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from tenants.models import Tenant, User
 
 
 class Looks:
-    """What a look finds, and by which threads how often was looked."""
+    """The result of a look, and how often each thread looked."""
 
     def __init__(self):
         self.mark, self.threads = "one", []
@@ -34,7 +34,7 @@ def looks(monkeypatch):
 
 
 async def kind(stream):
-    """The kind of the next event and what it lets its reader know."""
+    """Return the kind of the next event and what its reader learns."""
     async with asyncio.timeout(60):
         lines = (await anext(stream)).decode().split("\n")
     assert lines[2:] == ["data:", "", ""]
@@ -94,7 +94,7 @@ def test_streams_end_with(looks, monkeypatch, cause):
     async def listen():
         feed = Feed()
         stream = feed.stream("")
-        if cause != "time":  # which may be over before the first event on a busy machine
+        if cause != "time":  # on a busy machine this may pass before the first event
             await kind(stream)
         if cause == "the process":
             feed.end()
@@ -115,7 +115,7 @@ def test_streams_end_with(looks, monkeypatch, cause):
 
 @pytest.mark.django_db
 def test_it_is_for_who_is_signed_in_and_there_is_room(client, monkeypatch):
-    assert client.get("/feed/").status_code == 204  # no browser asks again then
+    assert client.get("/feed/").status_code == 204  # no browser reconnects then
     client.force_login(User.objects.create_user("erin"))
     told = client.get("/feed/")
     assert (told.status_code, told["Content-Type"]) == (200, "text/event-stream")

@@ -1,4 +1,4 @@
-"""The document that a stored job stands for: submitting it makes the same rows again."""
+"""A stored job has a document that, when submitted, makes the same rows again."""
 
 import json
 from datetime import UTC, datetime
@@ -27,13 +27,13 @@ HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
 SHORT = {**HELLO, "cluster": "demo"}
 CLAIM = {"name": "data", "persistent_volume_claim": "datasets", "mount_path": "/data"}
 CONFIG = {"name": "conf", "config_map": "conf", "mount_path": "/conf"}
-# What tells one job from another that asks for the same.
+# Values that differ between two jobs with the same request.
 OWN = {"id", "job", "submitted_at", "reason_at", "array_id", "array_index"}
 
 
 # --- documents of all kinds -----------------------------------------------------------------------
 def mapping(**fields: Any) -> st.SearchStrategy[dict[str, Any]]:
-    """Some of these fields."""
+    """Draw some of these fields."""
     return st.fixed_dictionaries({}, optional=fields)
 
 
@@ -189,13 +189,13 @@ DEFAULT = Queue(id=1, tenant=VISION, name="default")
 
 
 def read(document: dict[str, Any]) -> dict[str, Any]:
-    """A document as REST has read it from JSON."""
+    """Return a document as REST reads it from JSON."""
     body = json.loads(json.dumps(document, cls=JSONEncoder))
     return dict(shared(JobInput).run_validation(body))
 
 
 def made_of(document: dict[str, Any]) -> Job:
-    """The job of a document with its pod sets, as it would be written."""
+    """Return a document's job with its pod sets, as it would be written."""
     order = Order(job_spec(read(document)), VISION, DEMO, DEFAULT)
     job, sets = rows_of(None, order, datetime(2030, 1, 1, tzinfo=UTC))
     job._prefetched_objects_cache = {"pod_sets": sets}
@@ -203,7 +203,7 @@ def made_of(document: dict[str, Any]) -> Job:
 
 
 def asked(job: Job) -> list[dict[str, Any]]:
-    """All columns of a job and its pod sets but what tells two equal ones apart."""
+    """Return all columns of a job and its pod sets, except those that differ between equal jobs."""
     rows = [job, *job.pod_sets.all()]
     return [
         {f.attname: getattr(row, f.attname) for f in row._meta.concrete_fields if f.name not in OWN}
@@ -212,7 +212,7 @@ def asked(job: Job) -> list[dict[str, Any]]:
 
 
 def said_in_vain(document: dict[str, Any]) -> list[str]:
-    """The fields that could be left out and nothing would change."""
+    """Return the fields that could be left out without any change."""
     whole = asked(made_of(document))
 
     def is_vain(rest: dict[str, Any]) -> bool:

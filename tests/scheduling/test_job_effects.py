@@ -1,4 +1,5 @@
-"""What acts on jobs would do to all jobs, over REST: `jobs:act` and the calls for one job."""
+"""Previews of acts on jobs over REST show the effect on all jobs: `jobs:act` and the calls for
+one job."""
 
 import pytest
 from django.utils.dateparse import parse_datetime
@@ -13,7 +14,7 @@ URL = "/api/v1/jobs:act?dry_run=true"
 
 @pytest.fixture
 def full(fleet):  # noqa: F811
-    """Law runs on all four nodes; of vision one job waits for three nodes, another for two."""
+    """Law runs on all four nodes; one job of vision waits for three nodes, another for two."""
     ClusterPolicy.objects.create(
         cluster=fleet.cluster, document={"queueing": "strict-fifo", "preemption": ["priority"]}
     )
@@ -55,7 +56,7 @@ def test_cancelling_or_holding_who_stands_first_lets_the_next_go(full):
         assert shift["by_s"] < 0
     both = tried(org, "cancel", three, old.pk)["effects"]
     assert ids(both["starts"]) == [two]
-    assert both["shifts"] == []  # of the one that is cancelled nothing is told
+    assert both["shifts"] == []  # the preview says nothing about the cancelled job itself
 
 
 def test_a_released_job_is_told_with_those_that_it_passes(full):
@@ -86,7 +87,7 @@ def test_the_calls_for_one_job_tell_the_same(full):
     assert by_patch["result"]["priority"] == 50
     assert by_patch["effects"]["counts"]["stops"] == 1
     (stop,) = by_patch["effects"]["stops"]
-    assert stop["job"]["job"] is None  # of a tenant that she does not see
+    assert stop["job"]["job"] is None  # of a tenant that she cannot see
     held = eve.post(f"/api/v1/jobs/{three}/hold?dry_run=true").json()
     assert held["effects"]["counts"]["sooner"] == 1
     refused = eve.post(f"/api/v1/jobs/{three}/release?dry_run=true")
@@ -140,10 +141,10 @@ def test_an_array_is_previewed_as_its_jobs_are(full):
         assert answer.json()["result"]["count"] == 3
         return answer.json()["effects"]
 
-    # Those ahead of it do not feel it.
+    # Jobs ahead of it are not affected.
     assert told(lex.post(f"{url}/cancel?dry_run=true"))["counts"]["sooner"] == 0
     found = told(lex.patch(f"{url}?dry_run=true", {"priority": 50}, format="json"))
-    # Its jobs take the places that are made for the one that was ahead.
+    # Its jobs take the places that were meant for the one ahead.
     assert (found["counts"]["starts"], ids(found["delayed"])) == (3, [None])
     assert told(lex.post(f"{url}/hold?dry_run=true"))["shifts"] == []
     held = lex.post(f"{url}/release?dry_run=true")

@@ -1,4 +1,4 @@
-"""The definition of a job's fields agrees with what is stored and what the engine knows."""
+"""The definition of a job's fields agrees with the stored columns and the engine's request."""
 
 import dataclasses
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from scheduling.job_fields.nouns import check_values, columns_of, pod_set_of, wi
 from scheduling.job_fields.parts import fields_of, plain
 from scheduling.models import Job, PodSet
 
-# Of a job request, what its document does not say.
+# Fields of a job request that its document does not contain.
 NOT_ASKED = {"id", "tenant", "submitted_at", "pod_sets", "array", "user"}
 
 
@@ -41,8 +41,8 @@ def test_what_is_stored_is_nobody_elses():
 
 
 def wrong_values(of):
-    """(what is wrong, path to it) of a type: each amount and each time in it, one beyond its ends,
-    however deep in lists and maps; documents inside are tried by themselves."""
+    """Yield (fault, path to it) for a type: each amount and each time gets a value beyond its
+    bounds, however deep in lists and maps. Nested documents have cases of their own."""
     match plain(of):
         case inspect.IntType(ge=int(least), le=int(most)):
             yield from ((wrong, ()) for wrong in (least - 1, most + 1, -(2**70), 10**400))
@@ -57,7 +57,7 @@ def wrong_values(of):
 
 
 def documents(struct, seen):
-    """A document, and all that stand in it."""
+    """Yield a document and all documents inside it."""
     if struct not in seen:
         seen.append(struct)
         for field in fields_of(struct).values():

@@ -1,4 +1,4 @@
-"""What the page of a job says first."""
+"""The headline on a job's page says the most important thing about it."""
 
 from datetime import timedelta
 
@@ -49,7 +49,7 @@ def at(minutes, basis):
     ],
 )
 def test_of_a_job_that_waits_when_it_starts(told, start, text, tone):
-    # Times are made here: of those of a parameter much has passed when it is its turn.
+    # Computed within the test: much time passes between the collection of parameters and their use.
     told = None if told is None else band(*told, overdue=min(told, default=0) < 0)
     start = at(*start) if start else None
     found = said(told=told, start=start)

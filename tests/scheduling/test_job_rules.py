@@ -1,4 +1,4 @@
-"""What jobs may name on a cluster, by default and as its operators say."""
+"""What jobs on a cluster may name, by default and by its operators' rules."""
 
 import pytest
 
@@ -62,7 +62,7 @@ ALLOWED = [
 
 
 def shapes(change):
-    """The job as it may be written: short, with pod sets, as an array."""
+    """Yield the job in each form: short, with pod sets, as an array."""
     yield "", {**HELLO, **change}
     yield "", {**HELLO, **change, "array": {"count": 3}}
     if "labels" in change or "priority" in change:

@@ -1,4 +1,4 @@
-"""Answers that take long are kept in Redis, and found without it as well."""
+"""Slow answers are kept in Redis, and computed if Redis is away."""
 
 from itertools import count
 
@@ -12,7 +12,7 @@ from scheduling.queries.kept import kept_before
 
 @pytest.fixture
 def ask(monkeypatch):
-    """How often it was asked for."""
+    """Ask; return how often the answer was computed."""
     cache.clear()
     return count(1).__next__
 

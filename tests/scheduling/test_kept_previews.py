@@ -1,4 +1,5 @@
-"""The audit trail keeps what a change was told to do, and what happened in the hour after."""
+"""The audit trail keeps what a change was predicted to do, and what happened in the hour after
+it."""
 
 import json
 from datetime import timedelta
@@ -34,7 +35,7 @@ def draft(org, who="ops", **guaranteed):
 
 
 def records(org, who="ops"):
-    """The newest changes of quotas in the audit trail, by what they are of."""
+    """Return the newest audit records of quota changes, by quota."""
     items = org.client(who).get(f"{AUDIT}?action=quota").json()["items"]
     return {one["subject"]: one for one in reversed(items)}
 
@@ -115,11 +116,11 @@ def test_only_the_very_change_that_was_looked_at_keeps_it(borrowed):  # noqa: F8
     assert records(org)["law / H100"]["preview"] is not None
     ChangePreview.objects.update(made_at=timezone.now() - 2 * KEPT)
     tasks.forget_old_drafts()
-    assert ChangePreview.objects.count() == 1  # that of the change that was made
+    assert ChangePreview.objects.count() == 1  # the preview of the change that was made
 
 
 def moved(org, query="", **fields):
-    """Apply, or try, a draft of vision with these fields and of 20 GPUs for law."""
+    """Apply, or preview, a draft with these fields for vision and 20 GPUs for law."""
     ops, url = org.client("ops"), "/api/v1/quota-drafts/ops"
     body = {
         "tenants": [{"tenant": "vision", **fields}],
@@ -144,7 +145,7 @@ def test_a_move_keeps_its_preview_with_the_quotas_that_change_with_it(borrowed):
     assert shown["preview"]["as_of"] == told["as_of"]
     assert shown["preview"]["told"]["counts"] == told["counts"]
     happens(Job.objects.get(pk=waiting), Kind.ADMITTED)
-    # Taking it back is a change with a preview of its own, which the first one tells of.
+    # The revert is a change with a preview of its own, and the first change shows that preview.
     url = f"/api/v1/tenants/vision/changes/{place.pk}/revert"
     for query in ("?dry_run=true", ""):
         done = org.client("ops").post(url + query, {"reason": "No"}, format="json")

@@ -1,4 +1,5 @@
-"""A state that follows the rows answers as one that is built anew from them, whatever happened."""
+"""A state that follows the rows gives the same answers as one that is rebuilt from them,
+whatever happened."""
 
 import math
 import random
@@ -53,7 +54,7 @@ POLICIES = (
 
 
 class World:
-    """Rows of a cluster, and what may happen to them."""
+    """The rows of a cluster, and everything that may happen to them."""
 
     def __init__(self, org, seed):
         self.org, self.rng, self.count = org, random.Random(seed), 0
@@ -190,7 +191,7 @@ class World:
             self.changed(job, Kind(state), state=state, ended_at=timezone.now())
 
     def leaves(self):
-        """A job that was cancelled, with pods that are there for a while."""
+        """A cancelled job whose pods remain for a while."""
         if job := self.one(state="CANCELLED", placements__state="RUNNING"):
             self._is_over(job)
         elif job := self.one(state="RUNNING"):
@@ -263,7 +264,7 @@ def asks(org):
 
 
 def told(facts):
-    """Without what fades as time passes."""
+    """Return the state without values that fade with time."""
     return [fact for fact in facts if not isinstance(fact, PastUse)]
 
 
@@ -288,7 +289,7 @@ def test_a_kept_state_answers_as_one_made_of_the_rows(fleet, seed, monkeypatch):
 
 # --- previews and plans ---------------------------------------------------------------------------
 class DecidedWorld(World):
-    """What the kept state decides is carried out at once, as by a scheduler."""
+    """Decisions of the kept state are carried out at once, as by a scheduler."""
 
     def decide(self, kept, now):
         for _ in range(8):
@@ -318,7 +319,7 @@ class DecidedWorld(World):
 
 
 def previews(world):
-    """A change of each kind."""
+    """Yield a change of each kind."""
     rng, names = world.rng, [n.name for n in NodeRecord.objects.order_by("name")]
     law = QuotaSpec("law", "H100", 1000 * rng.choice((0, 8, 40)), borrow_limit=16000)
     some = frozenset(rng.sample(names, 2))
@@ -331,7 +332,7 @@ def previews(world):
 
 
 def answered(kept, question):
-    """As in a process of its own."""
+    """Return the answer of a process of its own."""
     twin = copy(kept)
     twin.state = copied(kept.state)
     return question.answer(twin)

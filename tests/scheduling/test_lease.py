@@ -1,4 +1,4 @@
-"""The lease: one holder at a time, a token that grows, and writes that fail after it was lost."""
+"""A lease has one holder at a time and a token that grows, and writes fail once it is lost."""
 
 from datetime import UTC, datetime, timedelta
 

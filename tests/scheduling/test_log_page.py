@@ -1,4 +1,4 @@
-"""The page of a log: its end, and why there is none."""
+"""The log page shows the end of a log, or why there is none."""
 
 import pytest
 from django.urls import reverse
@@ -18,7 +18,7 @@ def job(org):
 
 
 class Printed:
-    """Parts of a log; an exception among them breaks it off."""
+    """Parts of a log; an exception among them interrupts it."""
 
     def __init__(self, *parts):
         self._parts = parts
@@ -105,7 +105,7 @@ BREAKS = [(BROKE, "The log broke off"), (Stopped(), "This server is stopping")]
         ([b"one\ntw", b"o\nthr"], "one\ntwo\nthr"),  # in the middle of a line
         ([b"caf\xc3", b"\xa9 \xe2\x82"], "café \ufffd"),  # of a character
         ([b"10%\r20"], "20"),
-        ([b"red \x1b["], "red "),  # of what only a terminal understands
+        ([b"red \x1b["], "red "),  # sequences that only a terminal understands
     ],
 )
 def test_what_came_before_a_log_broke_off_is_shown(page, before, shown, breaks, why):

@@ -1,4 +1,4 @@
-"""Who rings for a cycle: ticks of beat, and where they stay away the scheduler's own clock."""
+"""Beat's ticks start cycles; if they stop, the scheduler's own clock does."""
 
 import logging
 import os
@@ -23,7 +23,7 @@ WITHIN_S = 30.0
 
 
 class Scheduler:
-    """Notes its cycles."""
+    """A scheduler that records its cycles."""
 
     def __init__(self):
         self.alarm, self.ran, self.own_clock = Alarm(), [], False
@@ -87,7 +87,7 @@ def test_the_own_clock_goes_on_where_ticks_stay_away_and_it_is_told_once(
 
 
 def test_while_ticks_come_the_own_clock_is_silent(loop, scheduler, settings):
-    """Also where they come late: it would double each of them."""
+    """This also holds for late ticks: the own clock would double each of them."""
     settings.KANT_CYCLE_SECONDS = 0.6
     loop.start()
     until(lambda: len(scheduler.ran) >= 2)
@@ -95,7 +95,7 @@ def test_while_ticks_come_the_own_clock_is_silent(loop, scheduler, settings):
     for _ in range(4):
         loop.tick()
         time.sleep(0.7)
-    # One more, of a machine that slept for longer than some ticks may be missed.
+    # One more on a machine that slept for longer than the allowed number of missed ticks.
     assert len(scheduler.ran) <= 2 * (4 + 1), "each tick is one round"
     assert not scheduler.own_clock
 
@@ -110,7 +110,7 @@ def test_the_schedule_has_the_tick_and_it_is_broadcast_and_expires(settings):
 
 @pytest.fixture
 def looked_at(settings, tmp_path):
-    """What a probe says of the file: 0 = the process works."""
+    """Return the exit status of a probe of the file; 0 = the process works."""
     settings.KANT_ALIVE_FILE = str(tmp_path / "alive")
     return lambda within: alive.main(settings.KANT_ALIVE_FILE, str(within))
 

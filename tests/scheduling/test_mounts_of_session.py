@@ -1,4 +1,5 @@
-"""What it means that pods mount claims: one pod only, so many volumes a node, room for new ones."""
+"""Mounted claims restrict placement: one pod only, a number of volumes per node, room for new
+volumes."""
 
 from types import SimpleNamespace
 
@@ -33,7 +34,7 @@ SOLE = ("volume claim data of namespace home (ReadWriteOncePod)",)
 
 
 def read(kind, facts_of, name, **fields):
-    """Facts of an object, whose uid is its name."""
+    """Return facts of an object whose uid is its name."""
     meta = {"name": name, "uid": name, "namespace": fields.pop("namespace", "home")}
     raw = msgspec.json.encode({"metadata": meta, **fields})
     return facts_of(msgspec.json.decode(raw, type=kind))
@@ -250,7 +251,7 @@ def test_nothing_is_judged_again_for_room_that_no_claim_waits_for():
 
 @pytest.mark.parametrize("reason", [Reason.WAITING_FOR_NODES, Reason.INSUFFICIENT_GPUS])
 def test_who_waits_for_nodes_is_told_which_the_volumes_leave(reason):
-    """An autoscaler may add nodes that are none of these."""
+    """An autoscaler may add nodes other than these."""
     note = "Volume claim data is only for nodes with zone in a."
     job = SimpleNamespace(held=False, pod_hold="", volume_hold=None, node_note=note)
     told = Lifecycle().volumes.verdict_on(job, Verdict(reason, "It waits."))

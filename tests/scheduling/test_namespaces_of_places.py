@@ -1,4 +1,4 @@
-"""Where pods are, as the rows say: after the upgrade, and of what is left over."""
+"""The rows know the namespaces of pods, also after the upgrade and for leftover pods."""
 
 import importlib
 
@@ -20,7 +20,7 @@ ABSENT = "3f2b8c1e-0000-4000-8000-000000000001"
 
 @pytest.fixture
 def place(org):
-    """Makes a job and a place of it."""
+    """Create a job and a place of it."""
 
     def make(name, state, namespace="", **job_fields):
         placed = "RELEASED" if state == "FAILED" else "RUNNING"

@@ -1,4 +1,4 @@
-"""Events of jobs are told once each, in whichever order their transactions end."""
+"""Each job event is reported once, in whatever order the transactions end."""
 
 from datetime import UTC, datetime
 
@@ -25,7 +25,7 @@ def jobs(db, monkeypatch):
 
 
 def follow(jobs):
-    """News of the cluster of these jobs, from before anything was written about them."""
+    """Follow the news of these jobs' cluster, from before anything is written about them."""
     found = News(jobs[0].cluster_id)
     found.start()
     return found
@@ -51,7 +51,7 @@ def test_an_event_that_appears_after_later_ones_is_told(jobs):
     assert told(found) == ids(second, third)
     write(10, first)
     assert told(found) == ids(first)
-    write(12, first, K.RUNNING)  # of its scheduler's own making
+    write(12, first, K.RUNNING)  # written by its own scheduler
     write(13, second, K.CANCELLED)
     assert told(found) == ids(second)
     assert told(found) == set()
@@ -71,7 +71,7 @@ def test_an_event_that_appears_while_others_are_read_is_told(jobs, monkeypatch):
 
 
 def test_what_a_scheduler_wrote_itself_is_not_read_back(jobs, django_assert_num_queries):
-    """Nor is what others wrote between its own events left out."""
+    """Events that others wrote between its own events are still read."""
     first, second, third, _ = jobs
     found = follow(jobs)
     for event_id, job in enumerate([first] * 3 + [second] + [first] * 3 + [third] + [first], 1):
@@ -133,8 +133,8 @@ def test_an_id_that_was_rolled_back_is_not_looked_for_for_ever(
 
 
 def test_when_all_jobs_are_counted_too_no_pass_reads_many_thousands(jobs, monkeypatch):
-    """Of a job whose wake-up was lost a few are taken in at once; those whose news is still to be
-    read are left to it."""
+    """A pass takes in a few of the jobs whose wake-up was lost; jobs whose news are still to be
+    read wait for these news."""
     monkeypatch.setattr(changes, "COUNT_S", 0.0)
     monkeypatch.setattr(changes, "AT_ONCE", 1)
     monkeypatch.setattr(news, "AT_ONCE", 1)

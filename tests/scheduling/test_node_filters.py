@@ -1,4 +1,4 @@
-"""How many nodes cannot take a pod, by what keeps it from them first."""
+"""Count the nodes that cannot take a pod, by the first obstacle."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""Node groups of a cluster: what an autoscaler may add to it, and which jobs are taken for that."""
+"""Node groups of a cluster: the nodes that an autoscaler may add, and the jobs accepted because
+of them."""
 
 from dataclasses import replace
 
@@ -118,7 +119,7 @@ def test_nodes_that_are_there_no_longer_may_come():
         _node("c", "T4", 4, pool="t4"),
         _node("d", "H100", 16),
         _node("e", "H100", 16),
-        _node("f", "H100", 16),  # one more than the operator says
+        _node("f", "H100", 16),  # one more than the operator declares
         replace(_node("g", "T4", 8, pool="t4"), memory_mib=0),  # it registers
     ]
     found = nodes_to_come(groups, there)
@@ -171,14 +172,14 @@ def test_a_job_that_fits_only_nodes_that_may_come_is_taken(org):
 
 @pytest.mark.parametrize("amounts", [SIZE, {}, {"cpu_milli": 64_000}])
 def test_nodes_that_are_there_count_once(org, amounts):
-    """Also while a node registers and has not told its amounts."""
+    """This holds too while a node registers and has not reported its amounts."""
     grow(org)
     node = {"gpu_model": "T4", "gpus": 8, "labels": {"pool": "t4"}}
     NodeRecord.objects.create(cluster=org.cluster, name="t", **node, **amounts)
     beside = {"cpu_milli": 32_000, "memory_mib": 1000}
     assert submit(org, gpu_type="T4", gpus=8, replicas=4, **beside).status_code == 201
     assert submit(org, gpu_type="T4", gpus=8, replicas=5, **beside).status_code == 422
-    # Sets that compete for the same nodes are tried on those that are there and that may come.
+    # Pod sets that compete for the same nodes are tried on existing and possible nodes.
     sets = [{"name": name, "count": n, "gpu_type": "T4", "gpus": 8, **beside}
             for name, n in (("a", 3), ("b", 1))]  # fmt: skip
     job = {"name": "j", "tenant": "vision", "pod_sets": sets}
@@ -196,7 +197,7 @@ def test_a_job_without_gpus_is_taken_for_nodes_without_gpus_that_may_come(org):
     assert org.client("eve").post("/api/v1/jobs", job, format="json").status_code == 422
 
 
-# --- who asks the engine by rows ------------------------------------------------------------------
+# --- callers that build the engine from rows ------------------------------------------------------
 def test_rows_tell_of_nodes_that_may_come(org):
     grow(org)
     Cluster.objects.update(connected=True)
@@ -225,7 +226,7 @@ def test_a_rehearsal_knows_them(org, decided):
 
 
 def test_a_quota_may_promise_what_may_be_added(org):
-    """And no more, for a GPU type that has no node yet."""
+    """And no more than that, for a GPU type without a node."""
     grow(org)
     ops, url = org.client("ops"), "/api/v1/quotas/ml/T4"
 

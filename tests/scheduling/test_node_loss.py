@@ -1,4 +1,4 @@
-"""How long pods stay on a node that does not answer, or that a taint drives them from."""
+"""How long pods stay on a node that does not answer or has a taint that evicts them."""
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_a_node_that_comes_back_begins_anew():
 
 
 def test_since_when_it_is_silent_is_remembered_by_the_node():
-    """Whoever begins to look later, as after a restart, waits no longer; and not by its clock."""
+    """A scheduler that starts later waits no longer, and does not use its own clock."""
     watch, job = NodeLoss(), job_of()
     watch.seen(node(SILENT, at=100.0), 390.0)
     assert lost(watch, job, 399.0) == {}

@@ -1,4 +1,4 @@
-"""The order that `explain` reads from rows is the one in which the scheduler takes jobs."""
+"""`explain` reads from rows the same order in which the scheduler takes jobs."""
 
 import random
 import time
@@ -44,7 +44,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def submitted(org, rng):
-    """Waiting jobs, of which many are equal in all but one thing, or in everything but their id."""
+    """Return waiting jobs, many of which differ in one thing only, or only in their ids."""
     begin = timezone.now() - timedelta(hours=1)
     users = [None, org.users["eve"], org.users["joe"], org.users["lex"]]
     jobs = Job.objects.bulk_create(
@@ -72,7 +72,7 @@ def submitted(org, rng):
 
 
 def standings(rng, jobs, tree):
-    """What tenants and users hold, some of them the same."""
+    """Return what tenants and users hold; some hold the same."""
     usage = Usage(of_users=True)
     who = sorted({(job.tenant.name, str(job.user_id or "")) for job in jobs})
     for tenant, user in who:
@@ -85,7 +85,7 @@ def standings(rng, jobs, tree):
 
 
 def as_the_scheduler(jobs, found):
-    """Ids of the jobs in the order in which a walk of the queue would come to them."""
+    """Return job ids in the order in which a walk of the queue comes to them."""
     classes = []
     for job in jobs:
         live = load.live_job(job, job.tenant.name, list(job.pod_sets.all()))
@@ -101,7 +101,8 @@ def as_the_scheduler(jobs, found):
 
 
 def assert_queues_go_by(order):
-    """The head of each queue, and its next jobs, are those to which the scheduler comes first."""
+    """Check that the head of each queue, and its next jobs, are those that the scheduler reaches
+    first."""
     jobs = Job.objects.in_bulk(order)
     for tenant, name in {(job.tenant_id, job.queue) for job in jobs.values()}:
         Queue.objects.get_or_create(tenant_id=tenant, name=name)
@@ -145,12 +146,12 @@ def test_rows_are_ordered_as_the_scheduler_orders(org, fair, seed):
     assert_queues_go_by([UUID(pk) for pk in order])
 
 
-# --- where queues have a say ----------------------------------------------------------------------
+# --- with queues ----------------------------------------------------------------------------------
 QUEUES = ("default", "x", "y")
 
 
 def in_queues(org, rng, number):
-    """The row of a waiting job in a queue, like no other."""
+    """Return the row of a waiting job in a queue; no two are alike."""
     job = Job.objects.create(
         id=UUID(int=rng.getrandbits(128), version=4),
         name=f"job-{number:02}",
@@ -172,7 +173,7 @@ def in_queues(org, rng, number):
 
 
 def scheduler(rng):
-    """A state with random queues, of which some are held, and its policy."""
+    """Return a state with random queues, some of them held, and its policy."""
     queues = [
         QueueSpec(
             tenant,
@@ -200,7 +201,7 @@ def scheduler(rng):
 
 
 def walked(state):
-    """The jobs as a walk of now comes to them, of which each is a class of its own."""
+    """Return the jobs as a walk of now reaches them, where each job is a class of its own."""
     state.dirty, found = True, []
     walk = state.next_walk()
     while (eq_class := walk.pop()) is not None:
@@ -209,7 +210,7 @@ def walked(state):
 
 
 def asked(org, state, jobs, now):
-    """A cycle with these rows; what it started and whom it keeps back is written."""
+    """Run a cycle with these rows; write what it started and which tenants it delays."""
     live = [load.live_job(job, job.tenant.name, list(job.pod_sets.all())) for job in jobs]
     said = [d.JobSubmitted(each.request, 0.0, each.held) for each in live]
     said += load.histories(org.cluster.pk, "", live, state.policy)
@@ -229,7 +230,7 @@ def test_the_page_shows_the_order_of_the_queues_as_the_scheduler_has_it(org, cli
     rng = random.Random(seed)
     lease_row = SchedulerLease.objects.create(cluster=org.cluster, token=1)
     lease, state, told = Lease(org.cluster.pk, "me", 1, BEGIN), scheduler(rng), LastWritten()
-    for number in range(12):  # what starts, and so makes shares
+    for number in range(12):  # the jobs that start, and so add to shares
         asked(org, state, [in_queues(org, rng, number)], float(number))
     asked(org, state, [in_queues(org, rng, number) for number in range(12, 45)], 50.0)
     told.tell(lease, state, 1)
@@ -244,7 +245,7 @@ def test_the_page_shows_the_order_of_the_queues_as_the_scheduler_has_it(org, cli
         assert place.position == 1 + at
         assert [ahead.job for ahead in place.ahead] == [*map(str, order[:at][:SHOWN_AHEAD])]
     assert_queues_go_by(order)
-    # Where queues have no say any more, the jobs stand by their own places.
+    # Without queues, jobs are ordered by their own values.
     run_cycle(state, [d.QueuesChanged(())], 60.0)
     told.again_at = 0.0
     told.tell(lease, state, 2)

@@ -1,4 +1,5 @@
-"""The organisation as one document: three ways, all or nothing, in whatever order it takes."""
+"""One document describes the organisation. It can be exported, compared and applied, all or
+nothing, in whatever order its changes need."""
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_three_ways(org, ops):
     Tenant.objects.filter(name="law").update(max_waiting=9, weight=4)
     body = applied(ops, {"tenants": {"law": {"title": "Law firm", "weight": 3}}})
     law = Tenant.objects.get(name="law")
-    # Drift is mended, what is said no more has its default, what was never said stays.
+    # Drift is corrected, omitted values return to their defaults, and things never mentioned stay.
     assert (law.weight, law.max_running, law.max_waiting) == (3, None, 9)
     assert body["changes"][0]["fields"] == [
         {"field": "max_running", "before": 5, "after": None},
@@ -130,7 +131,7 @@ def test_what_is_said_no_more_is_deleted_only_when_asked(org, ops):
     assert gone < set(changes(body))
     assert not Tenant.objects.filter(name="below").exists()
     assert Queue.objects.get(tenant__name="lab").weight == 1.0
-    # What no document spoke of is not touched.
+    # Things that no document mentions are not touched.
     assert Tenant.objects.filter(name="vision").exists()
     assert Membership.objects.filter(tenant__name="vision").count() == 4
 

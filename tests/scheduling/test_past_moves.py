@@ -1,4 +1,4 @@
-"""What moves may still lose, and what jobs lost by them, is known to the scheduler that starts."""
+"""A scheduler that starts knows the remaining move budget and what jobs lost by moves."""
 
 import re
 
@@ -23,7 +23,7 @@ NOW = 10 * int(KEPT_S)
 
 
 class Moving(Fleet):
-    """One whose policy has jobs move since long ago."""
+    """A session whose policy has allowed moves for a long time."""
 
     def __init__(self):
         super().__init__(fair_share=False, fair_users=False, defrag_loss=0.01)
@@ -53,7 +53,7 @@ def before(fleet, seconds=NOW):
 
 
 def told(fleet, monkeypatch):
-    """What a dry run is told."""
+    """Return what a dry run is given."""
     NodeRecord.objects.get_or_create(
         cluster=fleet.cluster, name="H100", defaults={"gpu_model": "H100", "gpus": 8}
     )
@@ -109,7 +109,7 @@ def test_a_scheduler_that_starts_goes_on_with_the_budget_and_with_what_jobs_lost
         assert left == pytest.approx(0.01 * 8 * KEPT_S - 100.5)
         lost = {name: record.lost_gpu_s for name, record in scheduler.state.jobs.items()}
         assert lost == {stays: 0.0, moves: 100.5}
-    scheduler.cycle(NOW + 100)  # nothing is told twice
+    scheduler.cycle(NOW + 100)  # nothing is reported twice
     assert scheduler.state.look.budget.left_gpu_s == left
 
     facts = told(fleet, monkeypatch)

@@ -1,4 +1,4 @@
-"""What was held in the past counts in fair share although the scheduler was started again."""
+"""Past use counts in fair share even after a restart of the scheduler."""
 
 import random
 import re
@@ -57,7 +57,7 @@ class Fleet:
         return str(job.pk)
 
     def started(self, job_id, places, seconds):
-        """What a session writes when the engine has started a job."""
+        """Write what a session writes when the engine has started a job."""
         Job.objects.filter(pk=job_id).update(
             state="RUNNING", attempt=1, admitted_at=at(seconds), bound_at=at(seconds)
         )
@@ -83,7 +83,7 @@ class Fleet:
 
 
 class Scheduler:
-    """The rows and the engine of a session; pods are placed and gone as the test says."""
+    """The rows and the engine of a session; pods come and go as the test says."""
 
     def __init__(self, fleet, scope=WHOLE, shards=(), nodes=tuple(CAPACITY)):
         self.life, self.state = Lifecycle(), SchedulerState()
@@ -99,21 +99,22 @@ class Scheduler:
         return run_cycle(self.state, told, now).started
 
     def shares(self):
-        """As it orders by them, to be compared with others."""
+        """Return the shares by which it orders, for comparison with others."""
         tenants, users = self.state.shares()
         near = None if users is None else pytest.approx(users, abs=1e-6)
         return pytest.approx(tenants, abs=1e-6), near
 
 
 class History:
-    """Random jobs that start as a scheduler decides; what each of them held, for the reference."""
+    """Random jobs that start as a scheduler decides, and what each of them held, for the
+    reference."""
 
     def __init__(self, fleet, seed):
         self.fleet, self.rng, self.now = fleet, random.Random(seed), 0
         self.alive, self.stays = [], {}
 
     def pass_by(self, steps, *schedulers):
-        """The same happens to all of the schedulers; what one of them starts, all must."""
+        """Let the same happen to all schedulers; what one of them starts, all must start."""
         for _ in range(steps):
             self.now += self.rng.choice((1, 3, 10, 40))
             deltas = [*self.submitted(), *self.over()]
@@ -142,7 +143,7 @@ class History:
             yield d.JobEnded(job_id)
 
     def shares(self, half_life_s):
-        """By the naive reference: tenants, and users of each."""
+        """Return the shares of tenants and their users by the naive reference."""
         policy = Policy(fair_share=True, fair_users=True, usage_half_life_s=half_life_s)
         naive, stays = Queue(CAPACITY, WEIGHTS, policy), list(self.stays.values())
         tenants, users = {}, {}
@@ -166,7 +167,7 @@ def test_a_scheduler_that_starts_orders_as_one_that_never_stopped(seed):
     assert len(first.state.shares().users) >= 6
     assert tuple(first.state.shares()) == second.shares()
     assert first.state.queue.eq_classes
-    # Whoever waits, and comes, starts in the same order under both.
+    # Jobs that wait or arrive start in the same order under both.
     history.pass_by(40, first, second)
     assert tuple(first.state.shares()) == second.shares()
 
@@ -215,7 +216,7 @@ def test_shards_order_by_what_was_and_is_held_in_all_of_the_cluster(monkeypatch)
         return job_id
 
     def share(part, begin, end, now):
-        """Of who held a part of all GPUs of a model."""
+        """Return the share of someone who held a part of all GPUs of a model."""
         return part * (2 ** ((end - now) / 100) - 2 ** ((begin - now) / 100))
 
     def same_in_both(seconds, **expected):
@@ -229,7 +230,7 @@ def test_shards_order_by_what_was_and_is_held_in_all_of_the_cluster(monkeypatch)
     first, second, _ = holds("a", "H100", 8), holds("b", "L4", 2), holds("a", "L4", 1)
     fleet.ended(first, 100)
     schedulers = [Scheduler(fleet, scope, shards, [model]) for model, scope in scopes.items()]
-    # What is held now counts beside it.
+    # Present use counts beside it.
     a, b = share(1 / 4, 0, 150, 150), share(1 / 2, 0, 150, 150)
     assert 1 / 4 + a > share(1, 0, 100, 150)
     same_in_both(150, a=1 / 4 + a, b=1 / 2 + b)
@@ -255,7 +256,7 @@ def test_use_of_long_ago_is_not_read():
     assert whose == ["a", "", "H100"]
     assert 0 < milli < 8000 / 2**FADED * 1.01
     assert past_use(fleet.cluster.pk, 100.0, faded).held == ()
-    # A pod that has run for ever so long is no more than what it holds.
+    # A pod that has run for ever counts no more than what it holds.
     long_ago = at(-30 * 86400)
     Placement.objects.update(state="RUNNING", intended_at=long_ago, ended_at=None)
     for half_life_s in (0.5, 1, 1e-300):

@@ -1,4 +1,4 @@
-"""Which plain pods become one job, and what the others are told. Pure."""
+"""Plain pods are combined into jobs, and the others get a reason. Pure functions."""
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ PLAIN = PlainPod(NodeRules(), "team/train:1", ("train",), True, (), 0.0, ())
 
 
 def member(name, size="2", gang="train", tenant="team", *, gates=(), selector=None, **fields):
-    """A pod of a gang; `size` None = it does not say of how many."""
+    """Return a pod of a gang; with `size` None it does not state the gang's size."""
     labels = {"kant.io/tenant": tenant, "job-index": name, "app": "bert"}
     labels |= {} if gang is None else {"kant.io/gang": gang}
     notes = fields.pop("notes", {}) | ({} if size is None else {"kant.io/gang-size": size})
@@ -32,7 +32,7 @@ def member(name, size="2", gang="train", tenant="team", *, gates=(), selector=No
 
 
 def told(*pods, also=""):
-    """What each pod is told, by name: reason and text."""
+    """Return {name: (reason, text)} for each pod."""
     with pytest.raises(Refused) as caught:
         pod_sets_of(pods, also)
     refused = caught.value
@@ -65,7 +65,7 @@ def test_pods_that_ask_for_the_same_are_a_pod_set_in_the_order_of_their_names():
     job = spec.job
     assert (job.name, job.tenant, job.gang, job.cluster) == ("train", "team", True, "live")
     assert [(s.count, s.gpus, s.cpu_milli) for s in spec.pod_sets] == [(1, 0, 100), (11, 8, 100)]
-    assert job.labels == {"app": "bert"}  # what all have
+    assert job.labels == {"app": "bert"}  # the value that all have
     assert job.max_restarts == 0
 
 

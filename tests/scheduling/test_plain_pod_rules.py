@@ -1,4 +1,4 @@
-"""Plain pods may name what jobs may, by the rules of the cluster."""
+"""Plain pods may name the same things as jobs, by the rules of the cluster."""
 
 import json
 
@@ -25,7 +25,7 @@ def named(name="p", *, labels=None, notes=None, **plain):
 
 
 def told(document, *pods, priority=0):
-    """What each pod is told by name; {} = all may be taken up."""
+    """Return {pod name: message}; {} = all can become jobs."""
     try:
         refuse_what_may_not_be_named(document, [(pod, priority) for pod in pods])
     except Refused as refused:

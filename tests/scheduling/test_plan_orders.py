@@ -1,5 +1,5 @@
-"""Whole nodes that are freed at a time: ordered, called off, made anew then, and carried out only
-within what was approved."""
+"""Orders that free whole nodes at a given time: they can be placed and called off. A new plan is
+made at that time and carried out only within the approved limits."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def ops(fleet):  # noqa: F811
-    """Partly used nodes: h000 and h001; the jobs of h001 fit on h000."""
+    """Partly used nodes h000 and h001; the jobs of h001 fit on h000."""
     Quota.objects.filter(tenant__name="law").update(guaranteed_milli=64000)
     for node, gpus in (("h000", 4), ("h001", 2), ("h002", 8), ("h003", 8)):
         runs(fleet, [node], gpus=gpus, declared_s=7200)
@@ -44,7 +44,7 @@ def beat():
 
 
 def comes(by=HOUR):
-    """The time of all orders comes, `by` sooner."""
+    """Let the time of all orders come, `by` earlier."""
     for row in PlanOrder.objects.all():
         row.starts_at, row.ends_at = row.starts_at - by, row.ends_at - by
         row.tried_at = row.tried_at and row.tried_at - by

@@ -1,5 +1,5 @@
-"""What a scheduler asks in every pass, or every few seconds, reads as many rows however many jobs
-the cluster ever had."""
+"""Frequent queries of a scheduler read the same number of rows, however many jobs the cluster
+ever had."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -78,12 +78,12 @@ def test_live_places_are_those_of_open_jobs_which_are_found_by_their_states(clus
 )
 @pytest.mark.stored
 def test_lists_of_few_jobs_do_not_read_all_jobs(cluster, asked, index):
-    """A page asks every few seconds also where nothing is found."""
+    """A page asks every few seconds, even if nothing is found."""
     if connection.vendor != "postgresql":
         pytest.skip("SQLite takes no such index for what is not written the same")
     ordered = Job.objects.order_by("-submitted_at", "-id")
     rows = JobFilter(asked, queryset=ordered, request=SimpleNamespace(user=User())).qs
-    # As among many jobs, where the order of the page is the worst way to few of them.
+    # As with many jobs, where the page's sort order would be the slowest way to a few of them.
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_indexscan = off")
     found = plan(query(lambda: list(rows), 'FROM "scheduling_job"'))

@@ -1,5 +1,5 @@
-"""A new pod asks for what its node advertises: another name, and the kubelet lets it start without
-its GPUs."""
+"""A new pod requests the resource that its node advertises; under another name the kubelet would
+start it without its GPUs."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def test_gpus_are_asked_for_as_the_node_counts_them(resource):
 def test_nics_for_the_pod_alone_are_asked_for_as_the_node_counts_them():
     place = PodPlacement(0, 0, "n0", (0, 4), 1000, (0, 4, 5))
     assert limits(NODE, place, nics=3) == {"amd.com/gpu": "2", "rdma/a": "1", "rdma/b": "2"}
-    # Who said so himself does not get them twice.
+    # A pod that states them itself does not get them twice.
     own = {"rdma/a": 1, "rdma/b": 2}
     assert limits(NODE, place, nics=3, extended=own) == {
         "amd.com/gpu": "2",
@@ -54,5 +54,5 @@ def test_nics_that_are_shared_or_only_counted_by_kant_are_not_asked_for():
 
 
 def test_a_pod_of_a_node_that_is_gone_asks_for_the_most_usual_gpus():
-    """It is made only to be given back: a scheduler that starts finishes what was begun."""
+    """It is made only to be given back: a scheduler that starts completes what was begun."""
     assert limits(Node("n0"), PodPlacement(0, 0, "n0", (0, 1), 1000)) == {"nvidia.com/gpu": "2"}

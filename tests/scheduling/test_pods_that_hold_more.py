@@ -1,4 +1,4 @@
-"""Pods of Kant's that hold more than their jobs ask for: what is beyond counts on their nodes."""
+"""If a pod of Kant's holds more than its job requests, the surplus counts on its node."""
 
 import pytest
 from msgspec.structs import replace

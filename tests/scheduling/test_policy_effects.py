@@ -1,4 +1,4 @@
-"""What a change of a policy would do from now on, over REST."""
+"""Preview over REST what a policy change would do from now on."""
 
 import time
 
@@ -42,7 +42,7 @@ def test_what_changes_nothing_for_jobs_says_so_and_new_shards_cannot_be_told(wou
     found = would(shards=[{"name": "one", "gpu_models": ["H100"]}, {"name": "rest"}])
     assert found["until"] is None
     assert "divides it into different shards" in found["troubles"][0]
-    # However little time there is, what happens at once is told.
+    # Immediate effects are reported however little time there is.
     monkeypatch.setattr(effects, "WITHIN_S", 0.0)
     began = time.process_time()
     found = would(preemption=["priority"], min_runtime_s=0)

@@ -1,4 +1,4 @@
-"""A policy taken apart into settings, put together again, compared, and told in words."""
+"""A policy is split into settings, put together again, compared, and described in words."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_a_revised_document_names_only_what_it_has_to():
         "preemption": ["reclaim"],
     }
     assert revised({"spare_nodes": {"H100": 2}}, {"spare_nodes.H100": 0}) == {"spare_nodes": {}}
-    assert revised({}, {"colour": "red"}) == {"colour": "red"}  # for the faults to name
+    assert revised({}, {"colour": "red"}) == {"colour": "red"}  # for the error messages
 
 
 @pytest.mark.parametrize(

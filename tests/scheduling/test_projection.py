@@ -1,4 +1,4 @@
-"""Rows of nodes: what the scheduler saw, where it read it, and which GPUs are bad."""
+"""Node rows: what the scheduler saw, where it read it, and which GPUs are bad."""
 
 from datetime import UTC, datetime
 

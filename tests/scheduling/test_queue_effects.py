@@ -1,4 +1,5 @@
-"""What changes of queues would do to jobs, over REST: `PATCH`, `hold` and `release` as dry runs."""
+"""Preview over REST what queue changes would do to jobs: `PATCH`, `hold` and `release` as dry
+runs."""
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.scheduling.test_rehearsal import fleet, runs  # noqa: F401 - a fixtur
 
 @pytest.fixture
 def two(fleet):  # noqa: F811
-    """Law runs on all four nodes; of vision a job waits in each of two queues, for all of them."""
+    """Law runs on all four nodes; in each of two queues a job of vision waits for all of them."""
     ClusterPolicy.objects.create(
         cluster=fleet.cluster, document={"queueing": "strict-fifo", "preemption": []}
     )
@@ -69,7 +70,7 @@ def test_a_released_queue_is_told_with_those_that_its_jobs_pass(two):
 
 
 def test_a_limit_that_keeps_jobs_from_starting(fleet):  # noqa: F811
-    """Vision runs one job of the queue, and two more wait that would start at the same end."""
+    """Vision runs one job of the queue; two more wait that would start when it ends."""
     ClusterPolicy.objects.create(cluster=fleet.cluster, document={"preemption": []})
     Quota.objects.filter(tenant__name__in=("law", "vision")).update(guaranteed_milli=32000)
     runs(fleet, ["h000", "h001", "h002"], declared_s=3600)
@@ -81,7 +82,7 @@ def test_a_limit_that_keeps_jobs_from_starting(fleet):  # noqa: F811
     assert tried(fleet, queue="default", max_running=2)["counts"]["later"] == 1
     assert tried(fleet, queue="default", max_gpus={"H100": 8})["counts"]["later"] == 2
     assert tried(fleet, queue="default", max_running=9)["counts"]["later"] == 0
-    # What runs on another cluster counts, too.
+    # Jobs that run on another cluster count, too.
     elsewhere = Cluster.objects.create(name="elsewhere", is_active=False)
     Job.objects.create(
         name="other", tenant=running.tenant, cluster=elsewhere, state="RUNNING", gpu_milli=8000,

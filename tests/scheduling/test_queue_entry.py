@@ -1,4 +1,4 @@
-"""Which queue a job enters, what the queue gives to it, and what it does not take."""
+"""Which queue a job enters, what the queue sets on it, and which jobs it refuses."""
 
 from datetime import UTC, datetime
 
@@ -103,7 +103,7 @@ def test_who_may_not_use_a_queue_is_told_those_that_they_may(org, eve, night):
         assert submit(org.client(who), "?dry_run=true", queue="night").status_code == 200
     setting(night, users=["eve"])
     assert accepted(eve, queue="night")
-    # Who administers the tenant could let themselves in.
+    # An admin of the tenant could admit themselves.
     assert submit(org.client("ada"), "?dry_run=true", queue="night").status_code == 200
     assert submit(org.client("joe"), "?dry_run=true", queue="night").status_code == 403
 
@@ -186,7 +186,7 @@ def test_a_queue_gives_to_jobs_that_say_nothing(eve, night):
     assert [body[name] for name in asked] == [5, 600, False]
     said = accepted(eve, queue="night", priority=0, run_limit_s=60, preemptible=True)
     assert [said[name] for name in asked] == [0, 60, True]
-    # What submits it again says what it has, which the queue would give otherwise.
+    # A resubmission states the values that the queue would set otherwise.
     again = eve.get(f"{URL}/{said['id']}/document").json()
     assert [again[name] for name in asked] == [0, 60, True]
     nulls = accepted(eve, queue="night", priority=None, run_limit_s=None)
@@ -232,7 +232,7 @@ def test_what_a_queue_does_not_take_does_not_move_there(org, eve, night):
     setting(night, roles=[])
     assert Job.objects.get().queue == "default"
     assert patch(eve, job, **fits).status_code == 200
-    # There, it is held to what the queue allows.
+    # There it must meet the limits of the queue.
     assert patch(eve, job, priority=4).status_code == 422
     assert patch(eve, job, run_limit_s=None).status_code == 422
     setting(night, state="closed")

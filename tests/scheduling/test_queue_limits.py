@@ -1,4 +1,4 @@
-"""From when on a queue that is at a limit has room, as its running jobs declare it."""
+"""Estimate when a queue at its limit has room, from the declared run times of its running jobs."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("now")
 @pytest.fixture
 def night(org):
     def add(name, *, gpus=1, ran=60, ends=None, limit=None, queue="night", **fields):
-        """A job of the queue that runs for `ran` seconds."""
+        """Add a job of the queue that has run for `ran` seconds."""
         job = Job.objects.create(
             name=name,
             cluster=org.cluster,
@@ -52,7 +52,7 @@ def test_a_place_among_the_running_jobs_comes_with_the_first_declared_ends(org, 
     night("silent")
     night("elsewhere", ends=70, queue="default")
     assert waits(org, running=3, max_running=3) == ("earliest", 60)
-    # A limit that was lowered: two have to end.
+    # The limit was lowered: two jobs have to end.
     assert waits(org, running=3, max_running=2) == ("earliest", 540)
     assert waits(org, running=3, max_running=1) == ("unknown", None)
 

@@ -1,4 +1,5 @@
-"""The map of a cluster from queues of other schedulers to those here; which queue a pod names."""
+"""A cluster's map from queues of other schedulers to Kant's queues, and the queue that a pod
+names."""
 
 import pytest
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ MAP = {
         ("a", "gpu", ("team", "nightly")),
         ("ns", "gpu", ("team", "default")),
         ("a", "alias", ("team", "nightly")),
-        ("ns", "alias", ("team", "nightly")),  # the names it leads on by are of no namespace
+        ("ns", "alias", ("team", "nightly")),  # the target names have no namespace
         ("a", "nope", None),
     ],
 )
@@ -97,7 +98,7 @@ def test_a_queue_that_a_map_leads_to_stays(org):
 
 # --- pods -----------------------------------------------------------------------------------------
 def asked(*, tenant="team", queue_map=MAP, namespace="a", **labels):
-    """Tenant and queue of the job of a pod with these labels, or why it has none."""
+    """Return tenant and queue of the job of a pod with these labels, or why it has no job."""
     one = member("p", gang=None, size=None, tenant=tenant)
     kept = {name: value for name, value in one.labels.items() if tenant or "tenant" not in name}
     one = replace(one, namespace=namespace, labels=kept | labels)

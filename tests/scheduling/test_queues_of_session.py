@@ -1,4 +1,4 @@
-"""Queues from their rows to what a session decides: a hold is heard of at once, and by the next
+"""Queues from rows to a session's decisions: it hears of a hold at once, and so does the next
 scheduler; jobs move."""
 
 import math
@@ -41,7 +41,7 @@ class Scheduler:
         restore.take_up_jobs(self.changes)
 
     def cycle(self):
-        """Names of the jobs that start."""
+        """Run a cycle; return the names of the jobs that start."""
         self.changes.read(time.time())
         told, self.life.out.deltas = self.life.out.deltas, []
         result = run_cycle(self.state, told, time.time())
@@ -86,7 +86,8 @@ def test_a_hold_is_heard_of_by_the_next_pass_and_by_the_next_scheduler(org, eve,
 
 
 def test_what_queues_are_owed_outlives_the_scheduler(org, eve, vision, caplog, monkeypatch):
-    """The next one goes on with it, less what faded meanwhile, and so does a dry run."""
+    """The next scheduler goes on with what queues are owed, faded by the time that passed; so
+    does a dry run."""
     Queue.objects.create(tenant=vision, name="night", weight=3)
     for i, queue in enumerate(("default", "default", "night", "night")):
         submit(eve, f"job-{i}", queue=queue)
@@ -112,7 +113,7 @@ def test_what_queues_are_owed_outlives_the_scheduler(org, eve, vision, caplog, m
     faded = [share / math.e for _, _, share in owed]
     assert [each[2] for each in other.state.queues.debts()] == pytest.approx(faded, rel=1e-3)
 
-    write_debts(Lease(org.cluster.pk, "me", 2, timezone.now()), (), 0.0)  # it leads no more
+    write_debts(Lease(org.cluster.pk, "me", 2, timezone.now()), (), 0.0)  # it no longer leads
     lease.refresh_from_db()
     assert lease.queue_debts
     for bad in (["x"], {"owed": {"vision": 1}, "at": 0}, {"owed": {}, "at": "soon"}):

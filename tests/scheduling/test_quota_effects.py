@@ -1,4 +1,4 @@
-"""What changes of quotas would do, over REST: who starts, who stops, whose wait changes."""
+"""Preview quota changes: which jobs start, which stop, and whose wait changes."""
 
 import time
 from datetime import timedelta
@@ -63,7 +63,7 @@ def test_a_move_of_gpus_tells_who_starts_who_stops_and_who_lends(borrowed):
 
 
 def test_a_move_in_the_tree_tells_who_can_start_by_it(borrowed):
-    """Vision has no quota; below law its job counts against that of law."""
+    """Vision has no quota; below law its job counts against law's quota."""
     org, *_ = borrowed
     waiting = asks(org, "vision", 2, "eve")
     ops, draft = org.client("ops"), "/api/v1/quota-drafts/ops"

@@ -1,4 +1,4 @@
-"""What each tenant uses, borrows and lends, of a tree of two levels."""
+"""What each tenant of a two-level tree uses, borrows and lends."""
 
 from collections import Counter
 
@@ -19,7 +19,7 @@ TREE_AND_QUOTAS = (
 
 
 def book_of(**held: int) -> QuotaBook:
-    """The book while each tenant's job holds so many GPUs."""
+    """Return the book while each tenant's job holds this many GPUs."""
     book = QuotaBook()
     book.replace(*TREE_AND_QUOTAS)
     for since, (tenant, gpus) in enumerate(held.items()):
@@ -28,13 +28,13 @@ def book_of(**held: int) -> QuotaBook:
 
 
 def uses(**held: int) -> dict[str, tuple[int, int, int]]:
-    """{tenant: (used, borrowed, lent)} in GPUs."""
+    """Return {tenant: (used, borrowed, lent)} in GPUs."""
     found = quota_uses(book_of(**held))
     return {u.tenant: (u.used // 1000, u.borrowed // 1000, u.lent // 1000) for u in found}
 
 
 def loans(**held: int) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
-    """{tenant: (borrowed from whom, lent to whom)} in milli-GPU, of those with any."""
+    """Return {tenant: (borrowed from whom, lent to whom)} in milli-GPU, for tenants with loans."""
     found = quota_uses(book_of(**held))
     ends = {u.tenant: (dict(u.borrowed_from), dict(u.lent_to)) for u in found}
     return {tenant: both for tenant, both in ends.items() if any(both)}
@@ -81,7 +81,7 @@ def test_what_a_parent_itself_uses_of_its_children_is_within_its_own_quota():
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(TREE)), st.integers(1, 60), st.booleans())))
 def test_uses_depend_on_what_tenants_hold_not_on_their_jobs(jobs):
-    """So that the book for pages may be made of sums."""
+    """The book for pages can therefore be built from sums."""
     by_job, by_sums = book_of(), QuotaBook()
     held, fixed = Counter(), Counter()
     for since, (tenant, gpus, preemptible) in enumerate(jobs):

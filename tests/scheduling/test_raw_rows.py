@@ -1,4 +1,4 @@
-"""Jobs that are read by raw columns are as those that are read one by one."""
+"""Jobs read as raw columns equal jobs read one by one."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +26,7 @@ ARRAY = {
 
 @pytest.fixture
 def jobs():
-    """An array, jobs that are unlike, and one that stands for a pod."""
+    """An array, jobs that differ, and one that stands for a plain pod."""
     org = organisation.build()
     ops = org.users["ops"]
     submit_array(ops, ARRAY)

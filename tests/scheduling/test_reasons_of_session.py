@@ -1,4 +1,4 @@
-"""Which of the reasons why a job waits stand among its events."""
+"""Which reasons for a job's wait appear among its events."""
 
 import pytest
 from msgspec.structs import replace
@@ -26,7 +26,7 @@ def life():
 
 
 def told(life, reason, at):
-    """Whether the reason is new, and whether the events of the job tell it."""
+    """Return whether the reason is new, and whether the events of the job show it."""
     life.waiting(Waiting("job", Verdict(reason, "so", {}, ())), at)
     change = life.out.writes.reasons.pop()
     assert life.jobs["job"].reason == reason
@@ -57,7 +57,7 @@ def test_a_clock_that_is_set_back_keeps_nothing_from_being_told(life):
 
 @pytest.fixture
 def waits():
-    """A job of one plain pod that waits, as another scope's scheduler made it of the pod."""
+    """Return a waiting job of one plain pod, as another scope's scheduler made it from the pod."""
     life = Lifecycle()
     asks = JobRequest("job", "t", 0.0, (PodSetSpec("w", 1, 1),))
     job = LiveJob(asks, "job", (), JobState.PENDING, 1, 0, plain={(0, 0): PodRef("p", "uid", {})})
@@ -66,7 +66,7 @@ def waits():
 
 
 def seen(life, *gates):
-    """What of its conditions the pod is told when it is seen with these gates."""
+    """Return the conditions that the pod gets when it is seen with these gates."""
     plain = PlainPod(NodeRules(), "i", (), True, gates, 0.0, ())
     facts = replace(pod("p", "", phase="Pending"), uid="uid", owned=True, plain=plain)
     life.pod_seen(replace(facts, gated=bool(gates)), 0.0)

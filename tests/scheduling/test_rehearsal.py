@@ -1,4 +1,4 @@
-"""What a dry run says of a job by the rows: quota, start, reason, alternatives."""
+"""A dry run predicts from the rows: quota, start, reason, alternatives."""
 
 import time
 from datetime import timedelta
@@ -22,7 +22,8 @@ HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
 
 @pytest.fixture
 def fleet(org):
-    """Four nodes of 8 H100, two of 4 A100, all idle; vision has 16 H100 and 8 A100, law 16 H100."""
+    """Four nodes of 8 H100 and two of 4 A100, all idle; vision has 16 H100 and 8 A100, law 16
+    H100."""
     heard = timezone.now() + timedelta(hours=1)  # however long a test takes
     Cluster.objects.update(connected=True, last_cycle_at=heard)
     for tenant, gpu_type, gpus in (
@@ -39,7 +40,7 @@ def fleet(org):
 
 
 def runs(org, nodes, *, tenant="law", gpus=8, **fields):
-    """A job of a pod on each of these nodes."""
+    """Run a job with a pod on each of these nodes."""
     now = timezone.now() - timedelta(minutes=5)
     job = Job.objects.create(
         name=f"runs-{nodes[0]}", tenant=org.tenants[tenant], cluster=org.cluster, submitted_at=now,
@@ -99,7 +100,7 @@ def test_what_quota_can_never_allow_is_a_warning(fleet):
     assert [other["text"] for other in said["alternatives"]] == [
         "With fewer pods: 2 pods on 2 nodes in 1 leaf."
     ]
-    # Also where nothing else can be told.
+    # Also if nothing else can be said.
     Cluster.objects.update(connected=False)
     body = ask(fleet, replicas=3)
     assert (body["rehearsal"]["outlook"], len(body["warnings"])) == ("never", 1)
@@ -115,7 +116,7 @@ def test_who_would_wait_hears_why_behind_whom_until_when_and_what_would_start(fl
     said = ask(fleet, gpus=4, replicas=3)["rehearsal"]
     assert (said["outlook"], said["reason"]) == ("waits", "InsufficientGpus")
     assert (said["evidence"]["asked"], said["evidence"]["free"]) == (12, 8)
-    # Of a tenant that the asker may not see, only the size is told.
+    # For a tenant that the reader may not see, only the size is shown.
     assert (said["position"], said["ahead"]) == (
         2,
         [{"job": None, "name": None, "tenant": None, "gpus": 16}],
@@ -170,7 +171,7 @@ def test_what_was_told_before_a_job_was_submitted_is_told_while_it_waits(fleet, 
     told = answer.json()
     assert {name: told[name] for name in SAME} == {name: before[name] for name in SAME}
     assert (told["start"] or {}).get("basis") == (before["start"] or {}).get("basis")
-    assert Job.objects.get(pk=job).reason == "PendingEvaluation"  # nothing is decided by a look
+    assert Job.objects.get(pk=job).reason == "PendingEvaluation"  # looking decides nothing
 
 
 def test_a_job_that_does_not_wait_has_no_outlook(fleet):
@@ -191,7 +192,7 @@ def test_numbers_behind_a_reason_are_told_as_data_and_as_text(fleet):
                   "missing_label": "zone=mars", "remedies": ["wait"]},
     )  # fmt: skip
     body = fleet.client("eve").get(f"/api/v1/jobs/{job.pk}/explain").json()
-    # In any order: PostgreSQL keeps none of the names of an object.
+    # In any order: PostgreSQL does not keep the order of an object's names.
     assert {it["label"]: it["text"] for it in body["numbers"]} == {
         "Asked GPUs": "0.5",
         "Starts at": "2026-01-01 00:00:00 UTC",
@@ -233,7 +234,7 @@ def test_a_start_that_is_overdue_is_no_time(fleet, queueing):
     start = ask(fleet)["rehearsal"]["start"]
     assert (start["at"], start["basis"]) == (None, "unknown")
     assert start["text"].startswith("It starts when jobs end that have run longer than they")
-    # What the scheduler has reserved for a job that waits stays what is told of it.
+    # The scheduler's reservations for a waiting job remain in the answer.
     eve = fleet.client("eve")
     job = eve.post("/api/v1/jobs", HELLO, format="json").json()["id"]
     told = timezone.now() - timedelta(minutes=4)
@@ -273,7 +274,7 @@ def test_others_make_room_as_the_policy_lets_them(fleet):
     assert (said["outlook"], said["reason"]) == ("waits", "InsufficientGpus")
     assert said["evidence"]["preempts_from"] == pytest.approx(time.time() + 600, abs=60)
     assert "It may preempt others once it has waited for 600 seconds." in said["summary"]
-    # Its pods are going already: they are nobody's victims, and their places not yet free.
+    # Its pods are leaving already: they are no victims, and their places are not free yet.
     Job.objects.update(state="PENDING")
     assert ask(fleet)["rehearsal"]["outlook"] == "waits"
 
@@ -309,7 +310,7 @@ def test_whose_tenant_held_less_in_the_past_goes_first(fleet):
     over = timezone.now() - timedelta(minutes=1)
     Job.objects.filter(pk=held.pk).update(state="SUCCEEDED", ended_at=over)
     Placement.objects.update(state=PlacementState.SUCCEEDED, ended_at=over)
-    # By nobody of whom a share counts here: what ml holds would count for vision below it.
+    # No share counts for these jobs here: what ml holds would count for vision below it.
     fleet.tenants["bio"] = Tenant.objects.create(name="bio")
     runs(fleet, ["h002", "h003"], tenant="bio")
     waits(fleet, 3)
@@ -320,14 +321,14 @@ def test_whose_tenant_held_less_in_the_past_goes_first(fleet):
     policy.document["usage_half_life_s"] = 600
     policy.save()
     assert ask(fleet)["rehearsal"]["outlook"] == "starts"
-    # In a shard of which it holds nothing, too.
+    # In a shard in which it holds nothing, too.
     policy.document["shards"] = [{"name": "one", "groups": ["leaf-a"]}, {"name": "rest"}]
     policy.save()
     NodeRecord.objects.update(scope="rest")
     Job.objects.update(scope="rest")
     Job.objects.filter(pk=held.pk).update(scope="one")
     assert ask(fleet)["rehearsal"]["outlook"] == "starts"
-    # What is held elsewhere now counts likewise.
+    # GPUs held elsewhere now count likewise.
     Job.objects.filter(pk=held.pk).update(state="RUNNING")
     Placement.objects.filter(job=held).update(state="RUNNING", held_milli=1000, ended_at=None)
     policy.document["usage_half_life_s"] = 0
@@ -403,7 +404,7 @@ def test_where_lenders_reclaim_a_job_that_stays_is_told_that_it_borrows_nothing(
     said = ask(fleet, replicas=2, preemptible=False)["rehearsal"]
     assert (said["outlook"], said["reason"]) == ("waits", "WaitingForQuota")
     assert (said["evidence"]["non_preemptible"], said["evidence"]["guaranteed"]) == (8, 16)
-    # Who leaves is nobody's victim, but holds what it held as what it was.
+    # A leaving job is no victim, but still holds what it held.
     Job.objects.filter(pk=held.pk).update(preemptible=True, state="PENDING")
     assert ask(fleet, replicas=2, preemptible=False)["rehearsal"]["outlook"] == "starts"
     Cluster.objects.update(connected=False)
@@ -460,7 +461,7 @@ def test_a_job_in_a_held_queue_or_at_the_limit_of_its_queue_is_told_so(fleet):
 
 
 def test_what_queues_are_to_the_engine(fleet):
-    """Tenants with nothing but a plain queue are not told of."""
+    """The engine is not told of tenants that have only a plain queue."""
     assert queues(fleet.cluster.pk) == QueuesChanged(())
     vision = fleet.tenants["vision"]
     Queue.objects.create(

@@ -1,4 +1,4 @@
-"""`manage.py replay`: what it was asked for is looked at before anything is made."""
+"""`manage.py replay` checks its arguments before it makes anything."""
 
 import asyncio
 
@@ -65,7 +65,7 @@ def test_jobs_are_submitted_as_the_trace_has_them(tmp_path):
     a, b, c, d = (bodies[name] for name in "0123")
     assert (a["priority"], a["kind"], a["after"], a["declared_s"]) == (5, "inference", [], 1)
     assert (b["priority"], b["kind"], b["after"]) == (-3, "development", ["id-0"])
-    # Nothing is declared that the trace does not declare.
+    # The replay declares nothing that the trace does not declare.
     assert "declared_s" not in b
     assert b["pod_sets"][0]["annotations"]["sim.kant.io/exit-code"] == "1"
     assert "sim.kant.io/exit-code" not in a["pod_sets"][0]["annotations"]

@@ -1,5 +1,5 @@
-"""Two scopes that decide at once about pods of which rules speak: the second waits until it has
-seen what the first has placed, whichever comes first."""
+"""If two scopes decide at once about pods that rules concern, the second waits until it has seen
+the first one's placements, whichever comes first."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -29,8 +29,8 @@ RULES = {
 
 
 class Scope:
-    """A scheduler of one scope, which has seen `seen` of the cluster, and has heard of pods that
-    speak of the groups `known`."""
+    """A scheduler of one scope. It has seen the cluster up to `seen`, and has heard of pods with
+    rules about the groups `known`."""
 
     def __init__(self, cluster, name, node):
         self.lease = take_or_renew(cluster.pk, f"of {name}", now=NOW, seconds=900, scope=name)
@@ -44,7 +44,7 @@ class Scope:
         return Elsewhere(self.neighbours, lambda: self.seen, lambda group: group in self.known)
 
     def intent(self, rules):
-        """A waiting job, and the place that it is to get."""
+        """Return a waiting job and the place that it is to get."""
         row = Job.objects.create(
             name="job",
             tenant=self.tenant,
@@ -57,7 +57,7 @@ class Scope:
         return job, LivePod(PodPlacement(0, 0, self.node, (0,), 1000), 1, f"p-{row.pk}", "H100")
 
     def place(self, rules, now=NOW):
-        """Whether the place is written."""
+        """Return whether the place is written."""
         job, pod = self.intent(rules)
         version = Job.objects.get(pk=job.id).version
         step = Transition(job.id, Kind.ADMITTED, S.PENDING, S.ADMITTED, version, "", "")
@@ -92,7 +92,7 @@ def test_who_comes_second_waits_until_it_has_seen_the_pods_of_the_first(one_afte
     assert not second.place(rules)
     second.seen = placed()
     assert second.place(rules)
-    # What was bound meanwhile counts, too: the watch may be behind.
+    # Pods bound meanwhile count, too: the watch may lag.
     Placement.objects.update(state=P.RUNNING)
     assert not first.place(rules)
 
@@ -110,7 +110,7 @@ def test_pods_without_rules_wait_for_nobody_and_are_waited_for(one_after_the_oth
     assert first.place(None)
     assert second.place(None)
     assert second.place(PodRules(ports=()))
-    # Whether a rule of the second speaks of it, the first may not have known.
+    # The first scope may not know whether a rule of the second one concerns its pod.
     assert not second.place(RULES["says"])
 
 
@@ -132,7 +132,7 @@ def test_pods_without_rules_pay_one_row_that_is_read(scopes, rules, django_asser
         assert not jobs_to_put_back(north.lease, intents, north.elsewhere, NOW)
 
 
-# --- who has not heard of the pod that has the rule does not know that it speaks of its own -------
+# --- a scope that has not heard of a pod does not know that its rule concerns its own pods --------
 def test_who_has_not_heard_of_a_group_waits_until_it_has(one_after_the_other):
     first, second = one_after_the_other
     assert first.place(RULES["says"])
@@ -163,7 +163,7 @@ def test_a_group_is_told_again_before_it_is_forgotten(one_after_the_other):
     later = NOW + timedelta(seconds=0.9 * FRESH_S)
     assert first.place(RULES["says"], later)
     assert not second.place(None, later + timedelta(seconds=0.9 * FRESH_S))
-    # Long after, pods that nobody has seen are no news.
+    # Long afterwards, pods that nobody has seen are no news.
     assert second.place(None, later + timedelta(seconds=2 * FRESH_S))
 
 

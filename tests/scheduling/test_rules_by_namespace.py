@@ -1,4 +1,4 @@
-"""Rules of pods that mean namespaces by their labels, which come and change at any time."""
+"""Pod rules select namespaces by labels, which may appear and change at any time."""
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 MINE = {"matchLabels": {"team": "mine"}}
 NOT_MINE = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["mine"]}]}
-# What a term says of namespaces, and which of these it means from pods in "home".
+# A term's selection of namespaces, and which of these it selects for pods in "home".
 SPACES = {"home": {}, "a": {"team": "mine"}, "b": {"team": "other"}, "c": {"team": "mine"}}
 TERMS = {
     "own": ({}, {"home"}),

@@ -1,4 +1,4 @@
-"""How schedulers fare: counts of the last minutes, what is left to do, and what to do."""
+"""The state of schedulers: counts of the last minutes, the backlog, and what to do about it."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -54,7 +54,7 @@ def test_lately_is_what_was_counted_in_the_last_minutes():
     assert counted.bound / over == pytest.approx(2, rel=0.1)
     assert counted.seconds / over == pytest.approx(0.1, rel=0.1)
     pace.mark(BEGUN + 3620)
-    assert pace.lately(BEGUN + 3620 + 2 * LATELY_S)[0].bound == 0  # it was idle since
+    assert pace.lately(BEGUN + 3620 + 2 * LATELY_S)[0].bound == 0  # it has been idle since
 
 
 def test_a_session_that_began_a_moment_ago_is_counted_since_then():

@@ -1,4 +1,4 @@
-"""What a session tells its engine of the nodes and pods of a divided cluster."""
+"""The nodes and pods of a divided cluster that a session passes to its engine."""
 
 import pytest
 from msgspec.structs import replace
@@ -72,7 +72,7 @@ def test_the_engine_hears_of_own_nodes_only():
     for facts in (node("a"), node("b"), node("c", "s1")):
         nodes.seen(facts)
     assert told(out) == []
-    assert nodes.unclaimed == {"a", "b"}  # until their rows say that they are north's
+    assert nodes.unclaimed == {"a", "b"}  # until their rows say that they belong to north
     nodes.arrived({"a"})
     assert (names(told(out), NodeChanged), nodes.unclaimed) == (["a"], {"b"})
     nodes.seen(node("a", cpu_milli=5))
@@ -113,7 +113,7 @@ def test_rows_are_written_of_what_the_engine_knows_and_where_it_differs():
     nodes.leave({"a"})
     assert written() == []
     nodes.arrived({"a"})
-    assert written() == ["a"]  # whoever had it meanwhile wrote it
+    assert written() == ["a"]  # written by the scope that had it meanwhile
 
 
 def test_a_closed_node_takes_nothing_more_until_it_is_opened():
@@ -211,7 +211,7 @@ def test_only_what_is_left_over_of_own_jobs_is_deleted():
         (EmitEvent, "stray", "UnknownJob"),
     ]
     assert "has no job job-of-stray" in told_of[1].note
-    # What has a place, although nobody here knows it, is looked up until that is clear.
+    # A pod with a place that is unknown here is looked up until it is resolved.
     assert set(foreign.leftovers) == {"uid-placed"}
     foreign.seen(pod("placed", "a", job="job-of-placed", phase="Succeeded"), out)
     assert foreign.leftovers == {}
@@ -219,9 +219,9 @@ def test_only_what_is_left_over_of_own_jobs_is_deleted():
     assert len(out.effects) == 3
 
 
-# --- pods that hold something without a place -----------------------------------------------------
+# --- pods that hold something without having a place ----------------------------------------------
 def counted(out):
-    """The pods that the engine counts as others'."""
+    """Return the pods that the engine counts as other schedulers' pods."""
     uids = set()
     for delta in told(out):
         if isinstance(delta, OtherPodChanged):
@@ -232,7 +232,7 @@ def counted(out):
 
 
 def gang_of_two(*, plain):
-    """Both pods are bound, says the scheduler."""
+    """Return a gang whose two pods are bound, according to the scheduler."""
     asks = JobRequest("j", "t", 0.0, (PodSetSpec("w", 2, 1),))
     job = LiveJob(asks, "g", CONTENTS, JobState.ADMITTED, 1, 1)
     job.namespace, life = "ns", Lifecycle()
@@ -255,8 +255,9 @@ def facts_of(live, where, plain, **more):
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "own"])
 @pytest.mark.parametrize("end", ["Succeeded", "Failed", "gone"])
 def test_what_took_the_place_of_a_pod_counts_until_it_ends(plain, end):
-    """A plain pod that somebody else bound elsewhere, or another pod of the name of one that Kant
-    made: it ends while the job that lost it is still leaving, and the job's other pod is there."""
+    """A plain pod that somebody else bound elsewhere, or a foreign pod with the name of one of
+    Kant's pods. It ends while the job that lost it is still leaving and the job's other pod
+    exists."""
     life, (first, _) = gang_of_two(plain=plain)
     theirs = facts_of(first, "n7", plain)
     theirs = theirs if plain else replace(theirs, uid="another")

@@ -1,4 +1,4 @@
-"""Which Services of jobs a session asks for, and when it asks again."""
+"""Which Services a session requests for jobs, and when it requests them again."""
 
 from scheduling.engine.states import JobState as S
 from scheduling.engine.types import JobRequest, PodSetSpec
@@ -62,7 +62,7 @@ def test_that_of_a_job_whose_pods_are_elsewhere_by_now_is_made_there_and_deleted
     gang = job("gang", S.PENDING)
     session = Session(gang)
     session.services.seen(facts("gang"))
-    assert session.look(again=True) == []  # perhaps it comes back
+    assert session.look(again=True) == []  # perhaps it returns
     gang.state, gang.namespace = S.ADMITTED, "other"
     session.services.make(gang, session.out)
     [made] = session.out.effects

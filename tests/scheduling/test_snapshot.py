@@ -1,5 +1,5 @@
-"""A snapshot by REST and `kant`, and what `manage.py rehearse` decides of it: what a scheduler does
-that begins with the same rows."""
+"""Snapshots by REST and `kant`: `manage.py rehearse` decides on one as a scheduler does that
+begins with the same rows."""
 
 import gzip
 import json

@@ -1,4 +1,5 @@
-"""Snapshots of random clusters: read as written, and without names the same is decided."""
+"""Snapshots of random clusters are read as written, and anonymised ones lead to the same
+decisions."""
 
 import json
 import random
@@ -27,7 +28,7 @@ NOW = 1_900_000_000.25
 
 
 def decided(snapshot, rename=lambda _, name: name):
-    """What is decided of it with names changed, but for sentences."""
+    """Return the decisions with names replaced, without sentences."""
     found = []
     for one in decide(snapshot):
         result = one.result
@@ -61,7 +62,7 @@ def numbers(evidence):
 
 
 class Cluster:
-    """A random cluster whose names mean nothing and stand in no order of their making."""
+    """A random cluster; its names carry no meaning and do not sort in order of creation."""
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
@@ -166,7 +167,7 @@ class Cluster:
         return Snapshot(self.name(), NOW, (SnapshotScope("", tuple(facts)),))
 
     def neighbours(self):
-        """Nodes of other scopes, each with a pod of a group that rules of jobs are about."""
+        """Return nodes of other scopes, each with a pod in a group that job rules refer to."""
         for node in (self.node(), self.node()):
             yield d.NeighbourChanged(node.name, node)
             rules = t.PodRules((self.rng.choice(self.groups),))
@@ -174,7 +175,7 @@ class Cluster:
         yield d.NeighbourChanged(self.name(), None)
 
     def running(self):
-        """One that was given free GPUs, wherever."""
+        """Return a running job on some free GPUs."""
         job, free = self.job(), getattr(self, "free", None)
         if free is None:
             free = self.free = {n.name: list(range(len(n.devices))) for n in self.nodes[1:]}
@@ -218,7 +219,8 @@ def test_new_names_stand_as_the_old_ones_did():
 
 
 def test_every_name_of_every_fact_has_a_kind():
-    """A new field with names is anonymised, or said to stay, before anybody publishes it."""
+    """A new field with names must be anonymised or declared harmless before anybody publishes
+    it."""
     seen, todo, missing = set(), list(FACTS.values()), []
     while todo:
         noun = todo.pop()

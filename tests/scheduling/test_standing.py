@@ -1,4 +1,4 @@
-"""Who borrows whose guarantee and why GPUs are waited for, now: by REST and on pages."""
+"""Current loans between tenants and reasons for waiting, by REST and on pages."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ LOANS, PENDING = "/api/v1/loans", "/api/v1/pending"
 
 @pytest.fixture
 def lent(fleet):  # noqa: F811
-    """law is guaranteed 16 H100 and holds 24: its later job borrows 8 of vision."""
+    """law is guaranteed 16 H100 and holds 24: its later job borrows 8 from vision."""
     first = runs(fleet, ["h000", "h001"], user=fleet.users["lex"])
     later = runs(fleet, ["h002"], user=fleet.users["lex"])
     later.placements.update(intended_at=first.submitted_at + timedelta(minutes=2))

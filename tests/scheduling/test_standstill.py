@@ -1,4 +1,4 @@
-"""Whether a scheduler is at work on a cluster, as REST tells of it and of its jobs."""
+"""REST says whether a scheduler is at work on a cluster, for the cluster and for its jobs."""
 
 from datetime import timedelta
 
@@ -63,7 +63,7 @@ def test_not_active(org):
 
 
 def told(org, **row):
-    """What REST tells of the cluster, and of a job on it until it is over."""
+    """Return what REST says about the cluster, and about an unfinished job on it."""
     Cluster.objects.update(**row)
     client = org.client("vic")
     cluster = client.get("/api/v1/clusters/demo").json()

@@ -1,4 +1,4 @@
-"""Start estimates: worked out from rows, told in rows, held against the starts."""
+"""Start estimates are computed from rows, stored in rows, and compared with the actual starts."""
 
 import os
 import re
@@ -35,7 +35,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 def fleet(org, monkeypatch):
-    """Four nodes of 8 H100, of which law may use all."""
+    """Four nodes of 8 H100; law may use all of them."""
     monkeypatch.setattr(bands, "ARRIVALS", 0)
     monkeypatch.setattr(bands, "RUNS", bands.LEAST_RUNS)
     Cluster.objects.update(connected=True, last_cycle_at=timezone.now() + timedelta(hours=1))
@@ -47,7 +47,7 @@ def fleet(org, monkeypatch):
 
 
 def ended(org, count, took_s, name="train", **fields):
-    """Runs that ended a day ago after so many seconds."""
+    """Record runs that ended a day ago after this many seconds."""
     at = timezone.now() - timedelta(days=1)
     return Job.objects.bulk_create(
         Job(
@@ -108,7 +108,7 @@ def test_where_nothing_is_declared_like_runs_tell_and_are_named(fleet):
 
 
 class Ending:
-    """Answers beside which no work comes to its end."""
+    """Answers whose computation never completes."""
 
     clusters = ()
 
@@ -195,7 +195,7 @@ def test_who_starts_too_late_to_tell_is_told_from_when_on(fleet):
     assert (after["reason"], after["p10"], after["p90"]) == (bands.TOO_LATE, None, None)
     assert datetime.fromisoformat(after["earliest"]).timestamp() < now + 9e5  # as bands are widened
     row = StartEstimate.objects.get(pk=job_id)
-    assert (row.first_as_of, row.basis) == (None, "")  # not held against its start
+    assert (row.first_as_of, row.basis) == (None, "")  # not compared with its start
 
 
 def test_the_first_estimate_is_kept_and_held_against_the_start(fleet):
@@ -221,8 +221,8 @@ def test_the_first_estimate_is_kept_and_held_against_the_start(fleet):
 
 
 def test_a_new_process_asks_of_bands_what_those_that_were_told_before_it_teach(fleet):
-    """Of 60 starts most were after the band that was told, where that was as wide as the runs had
-    it, none where it was much wider."""
+    """Most of 60 starts came after the band shown, if that was as wide as the runs suggested;
+    none did if it was much wider."""
     begin = timezone.now() - timedelta(days=1)
     at = begin.timestamp()
     asked = bands.Band(at + 100, at + 200, at + 400, Basis.RUNS, "")
@@ -274,7 +274,7 @@ def test_operators_see_how_true_estimates_were_on_page_rest_and_prometheus(fleet
     Forecaster().turn()
     row = StartEstimate.objects.get(pk=job_id)
     StartEstimate.objects.update(started_at=row.first_p90 + timedelta(minutes=5))
-    cache.clear()  # rates that were told a moment ago, of another test, are told again
+    cache.clear()  # fresh rates, left by another test, would be reused
     client = fleet.client("ops")
     body = client.get("/api/v1/metrics/start-estimates").json()
     assert body["hit_rates"] == [
@@ -311,7 +311,7 @@ def test_everything_goes_on_while_the_forecaster_is_away(fleet):
     now = told_start(job)
     assert now.old
     assert start_words(now).short == "overdue"
-    # Once, with how late it is.
+    # Once, with the delay.
     assert re.match(r"It was expected before \S+ \S+ UTC, [^.]+ ago\. By ", start_words(now).more)
 
 
@@ -379,7 +379,7 @@ def test_it_rests_in_proportion_to_what_it_took_and_works_when_something_changed
 
 
 def test_the_process_ends_with_its_parent_and_when_nobody_waits(fleet, monkeypatch):
-    cache.clear()  # nobody has asked what would happen
+    cache.clear()  # nobody has asked for a forecast
     monkeypatch.setattr(process, "IDLE_S", 0.05)
     monkeypatch.setattr(process, "LOOK_S", 0.01)
     process.keep(None)

@@ -1,4 +1,4 @@
-"""What a new job could start with is what a dry run says of such a job."""
+"""The largest job that could start now agrees with a dry run of such a job."""
 
 import time
 from itertools import product
@@ -43,7 +43,7 @@ def would_start(org, gpu_type, gpus, per_node, **fields):
 CASES = list(product(("idle", "busy", "queue", "head of the line"), range(len(POLICIES))))
 
 
-# By day each scene is seen, and most policies.
+# By day each scene occurs, and most policies.
 @pytest.mark.parametrize(("scene", "policy"), CASES if NIGHTLY else CASES[::5])
 def test_what_is_told_is_what_a_dry_run_says(fleet, scene, policy):  # noqa: F811
     ClusterPolicy.objects.create(cluster=fleet.cluster, document=POLICIES[policy])
@@ -128,7 +128,7 @@ def test_it_is_asked_again_when_it_is_old_and_by_one_at_a_time(fleet, monkeypatc
         clock[0] += after_s
         assert eve.get("/api/v1/startable").status_code == 200
         assert len(asked) == times
-    # Somebody asks already: the answer before is told meanwhile.
+    # Somebody is asking already: meanwhile the previous answer is shown.
     key = startable._key(asked[0][0], asked[0][1])
     clock[0] += 600
     cache.set(f"{key}:asking", True)
@@ -143,7 +143,7 @@ def test_it_costs_few_queries_however_many_types_sizes_and_jobs(
     for _ in range(4):
         waits(fleet, 2)
     eve = fleet.client("eve")
-    eve.get("/api/v1/gpu-types")  # notes that the token was used
+    eve.get("/api/v1/gpu-types")  # records the use of the token
     with django_assert_max_num_queries(30):
         assert eve.get("/api/v1/startable").status_code == 200
     with django_assert_max_num_queries(8):

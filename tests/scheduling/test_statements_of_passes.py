@@ -1,4 +1,4 @@
-"""A pass costs as many statements to the database for many pods as for few."""
+"""A pass needs as many database statements for many pods as for few."""
 
 import math
 import time
@@ -40,7 +40,7 @@ NODES, GPUS = 20, 8
 
 
 class Door:
-    """In place of the gateway: what the test has seen, and what it is asked to do."""
+    """A stand-in for the gateway: what the test says is seen, and what it is asked to do."""
 
     def __init__(self):
         self.seen, self.asked = [Connected()], []
@@ -60,11 +60,11 @@ class Door:
         self.asked += effects
 
     def fence(self, until):
-        """However long the test takes, this one leads."""
+        """It keeps the lead however long the test takes."""
 
 
 class Live:
-    """A session that leads all of a cluster."""
+    """A session that leads a whole cluster."""
 
     def __init__(self, org, count=NODES):
         self.lease = take_or_renew(org.cluster.pk, "me", now=timezone.now(), seconds=600)
@@ -82,13 +82,13 @@ class Live:
         self.statements()
 
     def statements(self):
-        """Those of the next pass."""
+        """Return the statements of the next pass."""
         with CaptureQueriesContext(connection) as told:
             self.scheduler._pass(self.led)
         return [query["sql"] for query in told.captured_queries]
 
     def told(self):
-        """The statements that tell of nodes and of the scheduler."""
+        """Return the statements that report on nodes and on the scheduler."""
         key = self.lease.cluster_id, self.lease.scope
         written = self.scheduler._written.setdefault(key, Written())
         written.at, written.order.again_at = 0.0, math.inf
@@ -99,7 +99,7 @@ class Live:
 
 @pytest.fixture
 def org(monkeypatch):
-    # The ids before the first event may be those of other tests: nobody waits for them.
+    # Ids before the first event may belong to other tests: nobody waits for them.
     monkeypatch.setattr(news, "LATE_S", 0.0)
     org = organisation.build()
     org.cluster.namespace_tenants = {"*": ["*"]}
@@ -115,7 +115,7 @@ def live(org):
 
 
 def seen_to_bound(live, first, count):
-    """The statements of the pass that sees pods, and of the one that sees them bound."""
+    """Return the statements of the pass that sees pods, and of the one that sees them bound."""
     pods = {pod.uid: pod for pod in (plain(first + n, gpus=1, extended={}) for n in range(count))}
     live.door.seen = [PodSeen(pod) for pod in pods.values()]
     placed = live.statements()
@@ -124,7 +124,7 @@ def seen_to_bound(live, first, count):
 
 
 def bind(live, pods):
-    """Bind what is to be bound; returns the uids."""
+    """Bind what is to be bound; return the uids."""
     binds = [effect for effect in live.door.asked if isinstance(effect, Bind)]
     live.door.asked.clear()
     for one in binds:
@@ -135,20 +135,20 @@ def bind(live, pods):
 
 
 def test_pods_cost_passes_not_statements(live):
-    seen_to_bound(live, 0, 1)  # what is read once is read
+    seen_to_bound(live, 0, 1)  # what is read only once has been read
     few, many = seen_to_bound(live, 1, 3), seen_to_bound(live, 4, 120)
     assert [len(told) for told in many] == [len(told) for told in few], many
     assert Job.objects.exclude(bound_at=None).count() == 124
     assert Placement.objects.filter(state="BOUND").count() == 124
-    # Each has one that asks, and on PostgreSQL one that writes: new pods are decided about ahead of
-    # it. On SQLite who takes up asks first, in a transaction: which pods are known, and what is
-    # locked; that fences, asks for ids and writes each table by a statement of its own.
+    # Each has one reading statement and, on PostgreSQL, one writing statement: decisions about new
+    # pods come first. SQLite takes pods up in a transaction that begins with reads (known pods,
+    # locked rows); it then fences, asks for ids and writes each table in a statement of its own.
     expected = (2, 2) if connection.vendor == "postgresql" else (12, 6)
     assert tuple(map(len, many)) == expected, many
 
 
 def test_ids_that_were_asked_for_in_vain_are_no_gap(live):
-    """Pods that become no job have no events; nobody looks whether these come late."""
+    """Pods that become no job have no events; nobody checks whether their events come late."""
     seen_to_bound(live, 0, 1)
     live.door.seen = [PodSeen(plain(n, "nobody", gpus=1, extended={})) for n in range(5)]
     live.statements()
@@ -159,7 +159,7 @@ def test_ids_that_were_asked_for_in_vain_are_no_gap(live):
 
 @pytest.fixture
 def passes(monkeypatch):
-    """Have so many seconds pass for what pods are judged by."""
+    """Let this many seconds pass for everything that pods are judged by."""
     clock = SimpleNamespace(monotonic=lambda: clock.now, now=time.monotonic())
     monkeypatch.setattr(books, "time", clock)
 
@@ -172,14 +172,14 @@ def passes(monkeypatch):
 def test_a_pod_that_comes_alone_waits_for_nothing_that_is_read_now_and_then(live, passes):
     seen_to_bound(live, 0, 1)
     at_once, _ = seen_to_bound(live, 1, 1)
-    live.told()  # what the next scheduler is to know is read once
+    live.told()  # what the next scheduler must know is read only once
     usual, more = len(live.told()), []
     for _ in range(30):
-        passes(2.0)  # as under load; else it is told each second
+        passes(2.0)  # as under load; otherwise it is reported each second
         more.append(len(live.told()) - usual)
     assert len(seen_to_bound(live, 2, 1)[0]) == len(at_once)
-    # Each time the cluster, tenants, what is installed, types of GPUs; and what pods named, where
-    # they are decided about ahead of their transaction.
+    # Each pass reads the cluster, tenants, installed GPUs and GPU types, and the names that pods
+    # use if it decides before its transaction.
     read = 5 if connection.vendor == "postgresql" else 4
     assert set(more) == {0, read}
     assert more.count(read) <= 60.0 / (books.FRESH_S - books.AHEAD_S)
@@ -202,7 +202,7 @@ def test_a_pod_does_not_wait_until_all_open_jobs_are_compared(live, monkeypatch)
 
 
 def test_the_lease_is_renewed_behind_the_pass(live):
-    """Before its time, so that no pass of a pod has to begin with it."""
+    """It is renewed early, so that no pass for a pod has to begin with it."""
     key = live.lease.cluster_id, live.lease.scope
     scheduler = live.scheduler
     scheduler.keeper.held[key] = scheduler.led[key] = live.led
@@ -269,7 +269,7 @@ def test_a_pass_without_news_asks_once(live):
 
 
 def test_a_steady_load_costs_few_statements_a_pod(org, monkeypatch):
-    """Ninety pods a second, by a clock of the test, once passes have come to wait for them."""
+    """Ninety pods a second by the test's clock, once passes wait for more pods."""
     rate, begun, seconds, step = 90, 2, 6, 0.05
     Quota.objects.update(guaranteed_milli=rate * seconds * 1000)
     live, now = Live(org, rate * seconds // GPUS), 100.0
@@ -292,7 +292,7 @@ def test_a_steady_load_costs_few_statements_a_pod(org, monkeypatch):
 
 
 def test_nodes_and_the_scheduler_are_told_of_by_one_statement(live):
-    live.told()  # what the next scheduler is to know is read once
+    live.told()  # what the next scheduler must know is read only once
     seen_to_bound(live, 0, 50)
     told = live.told()
     together = connection.vendor == "postgresql"

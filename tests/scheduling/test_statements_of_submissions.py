@@ -1,4 +1,5 @@
-"""A submission asks the database little, and what it reads at once is what is read one by one."""
+"""A submission needs few database statements, and what it reads together equals what is read one
+by one."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -22,7 +23,7 @@ from tests import organisation
 pytestmark = pytest.mark.django_db
 URL = "/api/v1/jobs"
 JOB = {"name": "one", "tenant": "vision", "gpu_type": "H100", "gpus": 1}
-# Of which the last two open and end what writes on PostgreSQL, and the first of them on SQLite.
+# The last two begin and end the writing transaction on PostgreSQL, the first of them on SQLite.
 FRAMES = ("BEGIN", "COMMIT", "SAVEPOINT", "RELEASE")
 
 
@@ -35,7 +36,7 @@ def test_a_submission_by_a_token_costs_three_statements(org):
     client = APIClient()
     secret = create_token(org.users["eve"], "test").secret
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
-    assert client.post(URL, JOB, format="json").status_code == 201  # the token is used by now
+    assert client.post(URL, JOB, format="json").status_code == 201  # the token has been used by now
     with CaptureQueriesContext(connection) as told:
         assert client.post(URL, JOB, format="json").status_code == 201
     asked = [one["sql"] for one in told.captured_queries if not one["sql"].startswith(FRAMES)]

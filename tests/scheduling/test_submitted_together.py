@@ -1,5 +1,4 @@
-"""Jobs that are submitted while another one is being written: each is answered as if it had come
-alone."""
+"""Jobs submitted while another one is being written are answered as if each had come alone."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -26,7 +25,7 @@ ITS_OWN = ("id", "submitted_at", "reason_at", "instance", "request_id")
 
 @pytest.fixture
 def org(monkeypatch):
-    # However slow the machine is, nobody gives up to wait.
+    # However slow the machine is, nobody gives up waiting.
     monkeypatch.setattr(joined, "TURN_S", 60)
     org = organisation.build()
     Tenant.objects.filter(name="law").update(max_waiting=1)
@@ -39,7 +38,7 @@ def org(monkeypatch):
 
 
 class Door:
-    """Submissions that come while one is on its way. `together`: how many were, each time."""
+    """Submissions that arrive while one is in progress. `together`: the size of each batch."""
 
     def __init__(self, monkeypatch):
         self.came, self.go, self.together = Event(), Event(), []
@@ -97,11 +96,11 @@ def told(answer):
 MIXED = [
     ("eve", HELLO),
     ("joe", HELLO | {"name": "train", "gpus": 8, "replicas": 2, "labels": {"a": "b"}}),
-    ("vic", HELLO),  # may only look
-    ("lex", HELLO),  # of a tenant that is not there for them
+    ("vic", HELLO),  # may only read
+    ("lex", HELLO),  # of a tenant that they cannot see
     ("lex", HELLO | {"tenant": "law", "name": "one"}),
     ("lex", HELLO | {"tenant": "law", "name": "too-many"}),
-    ("eve", HELLO | {"tenant": "ml"}),  # above their own
+    ("eve", HELLO | {"tenant": "ml"}),  # above their own tenant
     ("root", HELLO | {"tenant": "ml", "cluster": "any"}),
     ("eve", HELLO | {"gpu_type": "B200"}),
     ("eve", HELLO | {"gpus": 4096}),
@@ -156,7 +155,7 @@ def test_they_are_written_by_as_few_statements_as_one(org):
 
 
 def broken(function, name_of):
-    """It fails for one job."""
+    """Fail for one job."""
 
     def failing(*args):
         if name_of(*args) == "broken":
@@ -203,8 +202,8 @@ def test_who_is_told_that_the_database_is_away_has_submitted_nothing(org, door, 
 
 
 def keyed(org, who, document, key):
-    """Repeated while it is told to be. In memory, SQLite refuses to read a table while another
-    thread writes it; readers of a file, and of PostgreSQL, do not meet that."""
+    """Repeat while asked to. In memory, SQLite refuses to read a table while another thread
+    writes it; files and PostgreSQL have no such limit."""
     post = posting(org, who, document, **{"Idempotency-Key": key})
 
     def repeated():
@@ -245,7 +244,7 @@ def test_those_with_a_key_are_written_with_others(org, door):
 
 
 def test_a_key_that_is_there_is_answered_as_before(org, door):
-    """Twice in one transaction, and from before it."""
+    """The key occurs twice in one transaction, and once from before it."""
     before = keyed(org, "eve", HELLO | {"name": "before"}, "old")
     door.came.set()
     once = before()
@@ -270,7 +269,8 @@ def test_a_key_that_is_there_is_answered_as_before(org, door):
 
 
 def test_one_with_a_key_that_came_meanwhile_harms_no_other(org, door, monkeypatch):
-    """By another process, after keys were looked for: all is undone, and each goes alone."""
+    """Another process used the key after keys were looked up: everything is rolled back, and
+    each job goes alone."""
 
     def looked_too_early(receipts):
         IdempotencyKey.objects.create(user=org.users["joe"], key="k", status=200, response={})

@@ -1,4 +1,4 @@
-"""What taking up plain pods costs, and that what is wrong with one harms no other."""
+"""Taking up plain pods costs few statements, and a fault in one pod does not harm the others."""
 
 from collections import Counter
 from operator import attrgetter
@@ -33,7 +33,7 @@ def org():
 
 
 def plain(number, tenant="vision", **fields):
-    """A pod with a uid of its own; each second one is labelled with its number."""
+    """Return a pod with a uid of its own; every second pod has its number as a label."""
     labels = fields.pop("labels", {})
     pod = member(f"p-{number}", None, None, tenant, **fields)
     return replace(
@@ -44,8 +44,7 @@ def plain(number, tenant="vision", **fields):
 
 
 def offered(org, *units, shelf=None):
-    """The offers of these units, each of one pod or of several, after they were taken up, and the
-    statements that it took."""
+    """Take up these units of one or several pods; return their offers and the statements used."""
     offers = [Offer(unit if isinstance(unit, tuple) else (unit,)) for unit in units]
     now = timezone.now()
     lease = take_or_renew(org.cluster.pk, "me", now=now, seconds=60)
@@ -58,12 +57,12 @@ def offered(org, *units, shelf=None):
 
 
 def refused(offers):
-    """{name of a pod: why it was refused}"""
+    """Return {pod name: why it was refused}."""
     return {p.name: o.refused[p.uid].reason for o in offers for p in o.pods if p.uid in o.refused}
 
 
 def unlike(count, first=0):
-    """Pods of two tenants that ask for sixty amounts, one in ten for an unknown queue."""
+    """Return pods of two tenants that request sixty amounts; one in ten names an unknown queue."""
     return [
         plain(
             first + n,
@@ -79,7 +78,7 @@ def test_a_thousand_pods_take_as_many_statements_as_ten(org):
     few, many = offered(org, *unlike(10))[1], offered(org, *unlike(100, first=10))[1]
     assert len(many) == len(few) < 20, many
     offers, most = offered(org, *unlike(1000, first=1000))
-    # Only what is looked up by uid is asked for in parts.
+    # Only look-ups by uid are split into parts.
     assert len(most) <= len(few) + 1, most
     assert Counter(refused(offers).values()) == {"InvalidPod": 100}
     jobs = Job.objects.count()
@@ -157,7 +156,8 @@ def test_a_default_queue_that_is_not_there_is_made_once(org):
 
 @pytest.mark.parametrize("gone", ["tenant", "queue"])
 def test_who_is_deleted_before_the_rows_are_locked_takes_no_pods(org, gone, monkeypatch):
-    """Both are named by what was read before: the answer is as precise as if it came later."""
+    """Both are named by what was read before: the answer is as precise as if the deletion came
+    later."""
     Queue.objects.create(tenant=org.tenants["law"], name="night")
 
     def hold(books, named):
@@ -213,7 +213,7 @@ def test_the_next_pods_of_the_same_settings_take_fewer_statements(org):
 
 
 def test_nobody_is_refused_by_what_was_read_before(org):
-    """A tenant, a GPU type, a rule and nodes that came just before the pods count."""
+    """A tenant, a GPU type, a rule and nodes that appeared just before the pods count."""
     shelf = Shelf().as_of(("as", "now"))
     large = plain("large", gpus=16)
     offers, _ = offered(org, plain(0), plain(1, "new"), large, shelf=shelf)

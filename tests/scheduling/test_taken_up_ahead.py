@@ -1,5 +1,5 @@
-"""Pods whose jobs are made and decided about before anything is asked or locked: what changes
-meanwhile counts, and nothing is half written."""
+"""Kant makes and decides jobs of plain pods before it asks or locks anything: changes in between
+still count, and nothing is half written."""
 
 import threading
 import time
@@ -29,7 +29,7 @@ __all__ = ["org"]
 
 @pytest.fixture
 def live(org):
-    """One that has bound pods before, so that nothing is read any more."""
+    """A session that has bound pods before, so that it reads nothing more."""
     live = Live(org)
     seen_to_bound(live, 0, 2)
     return live
@@ -37,7 +37,7 @@ def live(org):
 
 @pytest.fixture
 def meanwhile(monkeypatch):
-    """Has something happen once, after pods were judged and before that is written."""
+    """Let something happen once, after pods were judged and before the result is written."""
     waiting = []
 
     def run_cycle(*given):
@@ -52,7 +52,7 @@ def meanwhile(monkeypatch):
 
 
 def came(live, *pods):
-    """The plain pods that a pass asks to bind which sees these; it takes up, or it does not."""
+    """Return the plain pods that a pass sees and asks to bind; it takes them up or does not."""
     live.door.asked.clear()
     live.door.seen += map(PodSeen, pods)
     live.statements()
@@ -64,7 +64,7 @@ def one(number, **fields):
 
 
 def known():
-    """How many rows there are."""
+    """Return the number of rows."""
     return tuple(model.objects.count() for model in (Job, JobPod, JobEvent, Placement))
 
 
@@ -100,14 +100,14 @@ REFUSALS = {
 @pytest.mark.parametrize("change", REFUSALS)
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside others"])
 def test_what_changes_before_it_is_written_counts(live, meanwhile, change, beside):
-    """The second pass decides by the change: the pod is refused, and its GPU is free. `beside`:
-    the pass also writes about other jobs, for which one statement does not do."""
+    """The second pass follows the change: the pod is refused and its GPU is free. `beside`: the
+    pass also writes about other jobs, for which one statement is not enough."""
     if beside:
         came(live, one("waits", tenant="law"))
     before = known()
     meanwhile(change)
     if beside:
-        # That it waits for something else now is written by the same pass.
+        # The same pass writes that it waits for something else now.
         meanwhile(lambda: live.session.life.out.writes.notes.append(_note(live)))
     assert came(live, one(10)) == []
     assert not JobPod.objects.filter(name="p-10").exists()
@@ -136,13 +136,13 @@ def _note(live):
 
 
 def test_all_gpus_are_free_again(live, meanwhile):
-    """Pods whose job was taken back hold nothing, neither here nor in the engine."""
+    """Pods whose job was rolled back hold nothing, here or in the engine."""
     meanwhile(lambda: Tenant.objects.filter(name="vision").update(version=F("version") + 1))
     free = NODES * GPUS - 2
     pods = [one(10 + n) for n in range(free)]
     assert came(live, *pods) == []
     assert Placement.objects.count() == 2
-    assert len(came(live)) == free  # by a transaction, with what is known by now
+    assert len(came(live)) == free  # by a transaction, with current knowledge
     assert Placement.objects.count() == NODES * GPUS
     held = Placement.objects.values_list("node", "devices")
     assert len({(node, *devices) for node, devices in held}) == NODES * GPUS
@@ -182,7 +182,7 @@ def test_who_leads_no_more_writes_and_binds_nothing(live, meanwhile, beside):
 
 
 def test_a_pod_is_bound_after_it_is_written(live, monkeypatch):
-    """Who ends before, or in the middle of, the statement has bound nothing."""
+    """A process that dies before or during the statement has bound nothing."""
     before = known()
 
     def breaks(*given):
@@ -197,7 +197,7 @@ def test_a_pod_is_bound_after_it_is_written(live, monkeypatch):
 
 
 def test_what_one_statement_writes_is_what_a_transaction_writes(live, monkeypatch):
-    """Every column but ids, names and times; also of a pod that waits."""
+    """Compare every column except ids, names and times; also for a pod that waits."""
     ahead = [one(10), one("model", notes={"kant.io/gpu-models": "A100"})]
     came(live, *ahead)
     monkeypatch.setattr(taking, "take_up_ahead", lambda *given: None)
@@ -205,7 +205,7 @@ def test_what_one_statement_writes_is_what_a_transaction_writes(live, monkeypatc
     came(live, *after)
     for first, second in zip(ahead, after, strict=True):
         assert _rows(first.uid) == _rows(second.uid)
-    # Memory has the ids that the rows have.
+    # Memory has the same ids as the rows.
     placed = {p.pk: (p.node, p.devices) for p in Placement.objects.all()}
     pods = [pod for job in live.session.life.jobs.values() for pod in job.pods.values()]
     assert {pod.row: (pod.place.node, list(pod.place.devices)) for pod in pods} == placed
@@ -243,7 +243,7 @@ def _rows(uid):
 @pytest.mark.parametrize("change", [False, True], ids=["as it was", "changed"])
 @pytest.mark.django_db(transaction=True)
 def test_who_changes_a_tenant_at_once_is_waited_for(change):
-    """A change that was not committed when the statement began counts all the same."""
+    """A change that was not committed when the statement began still counts."""
     org = organisation.build()
     org.cluster.namespace_tenants = {"*": ["*"]}
     org.cluster.save()

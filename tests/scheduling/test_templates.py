@@ -1,4 +1,4 @@
-"""Templates of jobs over REST: what is kept, who reads and who writes them."""
+"""Job templates over REST: what is stored, who reads and who writes them."""
 
 import pytest
 

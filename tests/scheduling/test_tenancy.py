@@ -1,4 +1,4 @@
-"""What the engine is told of tenants, quotas and what others use."""
+"""What the engine learns about tenants, quotas and use elsewhere."""
 
 from scheduling.session.memory import load
 from tenants.models import Tenant

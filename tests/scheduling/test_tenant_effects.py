@@ -1,4 +1,4 @@
-"""What changes of a tenant would do to jobs, over REST: `PATCH` and `DELETE` as dry runs."""
+"""Preview over REST what tenant changes would do to jobs: `PATCH` and `DELETE` as dry runs."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def dry(org, who="ops", tenant="law", **changes):
 
 @pytest.fixture
 def limited(fleet):  # noqa: F811
-    """Law may run one job at once, and does; another of it waits for that alone."""
+    """Law may run one job at once, and does; another one waits for that reason alone."""
     Quota.objects.filter(tenant__name="vision").delete()
     Quota.objects.filter(tenant__name="law").update(guaranteed_milli=32000)
     Tenant.objects.filter(name="law").update(max_running=1)
@@ -40,7 +40,8 @@ def test_what_jobs_do_not_feel_is_not_looked_at(limited):
 
 
 def test_another_weight_tells_whose_turn_comes_next(fleet):  # noqa: F811
-    """The first of vision has the turn already; the second waits behind law with the weight."""
+    """The first job of vision has the turn already; with the weight the second one waits behind
+    law."""
     ClusterPolicy.objects.create(
         cluster=fleet.cluster, document={"fair_share": True, "preemption": []}
     )

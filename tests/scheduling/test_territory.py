@@ -1,4 +1,5 @@
-"""Nodes and jobs change hands between scopes; who leads a scope no longer cannot write for it."""
+"""Nodes and jobs change hands between scopes; a scheduler that lost its scope cannot write for
+it."""
 
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -55,7 +56,7 @@ def scopes():
 
 
 def job_in(cluster, scope, state=S.PENDING, **places):
-    """A job and the pods that it holds: name of the node -> state of the pod."""
+    """Create a job with the pods that it holds: {name of the node: state of the pod}."""
     tenant, _ = Tenant.objects.get_or_create(name="team")
     job = Job.objects.create(
         name="job", tenant=tenant, cluster=cluster, scope=scope, state=state, submitted_at=NOW
@@ -80,7 +81,7 @@ def scope_of(job):
 
 
 def intent(node):
-    """A job that is given a place on the node."""
+    """Return a job that gets a place on the node."""
     request = JobRequest(str(uuid.uuid4()), "team", 0.0, (PodSetSpec("worker", 1, 8),))
     job = LiveJob(request, "job", (), S.PENDING, 1, 1)
     return job, LivePod(PodPlacement(0, 0, node, (0,), 1000), 1, "pod", "H100")
@@ -114,7 +115,7 @@ def test_the_leader_of_one_scope_is_not_fenced_by_another(cluster):
 
 
 def test_nothing_is_intended_on_a_node_of_another_scope(cluster):
-    """A scheduler whose memory is wrong about a node, with a valid lease."""
+    """A scheduler with a valid lease has a wrong picture of a node."""
     north, south = lease(cluster, NORTH), lease(cluster, SOUTH, "b")
     take_nodes(north, [facts("n0")], NOW)
     take_nodes(south, [facts("n1")], NOW)
@@ -128,7 +129,7 @@ def test_a_node_changes_hands_once(cluster):
     north = lease(cluster, NORTH)
     take_nodes(north, [facts("n0"), facts("n1")], NOW)
     apply_decisions(north, Writes(handovers=[Handover(frozenset({"n0"}), WIDE)]), NOW)
-    # The same again, together with a node that could go: all of it fails.
+    # The same again, together with a node that could go: the whole write fails.
     again = Writes(handovers=[Handover(frozenset({"n0", "n1"}), SOUTH)])
     with pytest.raises(LeaseLost, match="1 of 2 nodes"):
         apply_decisions(north, again, NOW)
@@ -272,7 +273,7 @@ def test_who_leads_less_is_given_a_share(cluster):
     new = lease(cluster, NORTH, "b")
     assert (new.token, new.asked_by) == (old.token + 1, "")
     assert take_or_renew(cluster.pk, "a", now=NOW, seconds=15, scope=NORTH) is None
-    ask_for_share(cluster.pk, "b", ALL, NOW)  # two and one: nothing is to be gained
+    ask_for_share(cluster.pk, "b", ALL, NOW)  # two and one: nothing to gain
     assert asked() == set()
 
 

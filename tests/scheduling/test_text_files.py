@@ -1,4 +1,5 @@
-"""Files as people have them: compressed, with a byte order mark, in an old encoding, damaged."""
+"""Text files as people have them: compressed, with a byte order mark, in an old encoding,
+damaged."""
 
 import gzip
 import random
@@ -34,7 +35,7 @@ def test_a_damaged_archive_is_named(tmp_path, damage):
 
 
 def told(text_bytes, most_unpacked):
-    """What the lines are, and the fault that ends them, worked out line by line."""
+    """Return the lines, and the fault that ends them, worked out line by line."""
     lines = []
     text = text_bytes.decode("utf-8-sig", errors="surrogateescape")
     for number, line in enumerate(re.findall("[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text), start=1):

@@ -1,4 +1,4 @@
-"""While an upgrade is rolled out, processes of the version before write the tables of this one."""
+"""During a rolling upgrade, processes of the old version write to the tables of the new one."""
 
 import pytest
 from django.db import connection
@@ -11,7 +11,7 @@ ADDED = {
     PodSet: {"node_affinity": []},
     NodeRecord: {"allocated_cpu_milli": 0, "allocated_memory_mib": 0, "pods": 0},
 }
-# What a second row of the same job, or cluster, cannot have too.
+# Columns in which a second row of the same job or cluster must differ.
 UNIQUE = {PodSet: {"index": 1, "name": "other"}, NodeRecord: {"name": "other"}}
 
 

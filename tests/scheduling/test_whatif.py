@@ -1,4 +1,4 @@
-"""Questions to the process that keeps states: the same answer, at once, or none and why."""
+"""A process that keeps states answers questions at once and correctly, or says why it cannot."""
 
 import os
 import threading
@@ -49,13 +49,13 @@ def answers(request, settings, tmp_path, monkeypatch):
 
 
 def served(answers, work):
-    """What the work comes to in a thread, while questions are answered."""
+    """Run the work in a thread while questions are answered; yield its outcome."""
     found = []
 
     def carry_out():
         try:
             found.append(work())
-        except Exception as error:  # told to who asked
+        except Exception as error:  # reported to the caller
             found.append(error)
 
     thread = threading.Thread(target=carry_out)
@@ -91,7 +91,7 @@ def test_a_dry_run_is_told_the_same_by_the_kept_state(fleet, answers, monkeypatc
     asking(answers, monkeypatch)  # nobody keeps the state yet
     by_rows = [ask(fleet, replicas=n)["rehearsal"] for n in (1, 2, 3)]
     keep(answers, fleet.cluster)
-    monkeypatch.setattr(rehearsal, "Known", None)  # no rows are read for an answer
+    monkeypatch.setattr(rehearsal, "Known", None)  # answers read no rows
     for said, replicas in zip(by_rows, (1, 2, 3), strict=True):
         told = ask(fleet, replicas=replicas)["rehearsal"]
         at, then = told.pop("start"), said.pop("start")
@@ -145,7 +145,7 @@ def test_previews_plans_and_outlooks_are_told_the_same_by_the_kept_state(
 
 
 def without_times(told):
-    """An answer without the instants in it, which differ by when it was asked."""
+    """Return an answer without its times, which depend on when it was asked."""
     if isinstance(told, list):
         return [without_times(one) for one in told]
     if not isinstance(told, dict):

@@ -1,4 +1,4 @@
-"""A live scheduler that remembered something wrong says so in its log."""
+"""A live scheduler logs it if a remembered answer was wrong."""
 
 from types import SimpleNamespace
 

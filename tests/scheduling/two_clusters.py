@@ -1,4 +1,4 @@
-"""Two clusters for jobs that name none, and what holds their GPUs."""
+"""Two clusters for jobs that name none, and jobs that hold their GPUs."""
 
 from datetime import timedelta
 
@@ -15,8 +15,8 @@ HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
 
 @pytest.fixture
 def two(org):
-    """demo and far: of 4 and 2 idle nodes of 8 H100, all in one leaf of far; demo also has A100.
-    vision may use 64 H100."""
+    """Clusters demo and far, with 4 and 2 idle nodes of 8 H100, those of far in one leaf; demo
+    also has A100. vision may use 64 H100."""
     NodeRecord.objects.filter(gpu_model="A100").update(free_gpus=4)
     NodeRecord.objects.filter(gpu_model="H100").update(free_gpus=8)
     far = Cluster.objects.create(name="far", access={"server": "http://127.0.0.1:1"})
@@ -37,7 +37,7 @@ def two(org):
 
 
 def fill(cluster, nodes, *, declared_s=None, tenant="law"):
-    """A job of others holds all GPUs of so many nodes of a cluster since a minute."""
+    """Let a job of another tenant hold all GPUs of this many nodes of a cluster for a minute."""
     far = Cluster.objects.get(name=cluster)
     rows = NodeRecord.objects.filter(cluster=far, gpu_model="H100", free_gpus=8)[:nodes]
     names = [row.name for row in rows]
