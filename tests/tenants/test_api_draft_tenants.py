@@ -1,5 +1,5 @@
-"""Moves in the tree and weights of shares in drafts: kept, tried as one with quotas, applied as a
-whole, later, for a while, by a second person, and taken back."""
+"""Drafts with moves in the tenant tree and weights: kept, previewed together with quotas,
+applied as a whole, later, for a while or by a second person, and reverted."""
 
 import pytest
 
@@ -54,7 +54,8 @@ def test_a_draft_keeps_tenants_and_changes_nothing(ops):
     assert (one["fault"], one["overtaken"]) == ("", None)
     assert stands("vision-lab") == ("vision", 1.0)
     assert not AuditRecord.objects.exists()
-    # What is so already leaves the draft, field by field; the same again is no new version.
+    # A value that is already true leaves the draft, field by field; a repeated one is no new
+    # version.
     again = put(ops, "ops", tenant("vision-lab", parent="vision")).json()
     assert again["tenants"][0]["sets"] == {"weight": 2.0}
     assert put(ops, "ops", tenant("vision-lab", weight=2)).json()["version"] == again["version"]
@@ -100,7 +101,7 @@ def test_nobody_moves_below_oneself(ops):
     ops.delete(url("ops"))
     found = errors_of(applied(ops, "ops", tenant("ml", parent="ml"), cells=[cell("vision", 4)]))
     assert "the same tenant" in found["/tenants/0/parent"]
-    # Two moves that close a circle only together.
+    # Two moves that form a cycle only together.
     ops.delete(url("ops"))
     circle = tenant("vision", parent="law"), tenant("law", parent="vision-lab")
     assert list(errors_of(applied(ops, "ops", *circle))) == [
@@ -124,7 +125,8 @@ def test_quotas_must_fit_where_they_come_to(ops, org):
         in found["/tenants/0/parent"]
     )
     assert stands("vision")[0] == "ml"
-    # Raised in the same draft they do; and one that moves lower inside of the same tree does.
+    # With a raise in the same draft they fit; so does a tenant that moves down within the same
+    # tree.
     assert (
         apply(ops, "ops", put(ops, "ops", cells=[cell("law", 8)]).json()["version"]).status_code
         == 200
@@ -170,7 +172,7 @@ def test_who_was_faster_is_told_by_field(ops, org):
         "Weight: theirs 3, yours 2, 1 when you began." in told[1]
     )
     assert stands("vision-lab") == ("vision", 3.0)
-    # Writing it again does not overwrite by accident, with `over` it does.
+    # Writing it again does not overwrite by accident; with `over` it does.
     put(ops, "ops", tenant("vision-lab", weight=4))
     assert apply(ops, "ops", 3).status_code == 409
     put(ops, "ops", tenant("vision-lab", weight=4, over=True))
@@ -310,7 +312,7 @@ def test_an_order_that_was_overtaken_fails_as_a_whole(ops, org):
 
 def test_what_moves_along_counts_for_a_second_person(ops, org, settings):
     settings.KANT_QUOTA_APPROVAL_GPUS = 4
-    # vision-lab takes 2 GPUs along, vision 8 with those below it.
+    # vision-lab brings 2 GPUs along, vision 8 with those below it.
     assert ordered(ops, "ops", tenant("vision-lab", parent="ml")) is None
     made = ordered(org.client("root"), "root", tenant("vision-lab", parent="vision"),
                    cells=[cell("vision", 12)])  # fmt: skip
@@ -325,7 +327,7 @@ def test_what_moves_along_counts_for_a_second_person(ops, org, settings):
     assert ops.patch("/api/v1/tenants/vision", {"weight": 2}, format="json").status_code == 200
 
 
-# --- taken back -----------------------------------------------------------------------------------
+# --- reverts --------------------------------------------------------------------------------------
 def reverted(client, name, query="", reason="Back"):
     record = (
         AuditRecord.objects.filter(action="tenant.changed", subject=name).order_by("-at").first()

@@ -1,4 +1,4 @@
-"""A POST sent twice with one Idempotency-Key happens once."""
+"""A POST sent twice with the same Idempotency-Key takes effect once."""
 
 from datetime import timedelta
 
@@ -50,7 +50,7 @@ def test_keys_belong_to_their_user(org, eve):
 
 
 def sent_within(monkeypatch, module, name, act):
-    """`act` is done while the first request is being answered, before it does anything."""
+    """Run `act` during the first request, before that does anything."""
     real, inner = getattr(module, name), []
 
     def slow(*args, **kwargs):

@@ -1,5 +1,5 @@
-"""Fields that only operators set, and that all tenants below have too, over REST: the minimum run
-time and the namespace of a tenant."""
+"""Fields that only operators set and that tenants below inherit, over REST: a tenant's minimum
+run time and namespace."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ URL = "/api/v1/tenants"
 
 @dataclass
 class Field:
-    """Its name in REST, values that it can have, and what others are told who set it."""
+    """A field's name in REST, its possible values, and how others see where it was set."""
 
     name: str
     first: Any
@@ -56,7 +56,7 @@ def test_tenants_below_have_it_unless_they_have_one_of_their_own(org, ops, field
     everywhere = {**dict.fromkeys(("ml", "vision", "vision-lab"), field.first), "law": None}
     assert field.in_force(ops) == everywhere
     assert field.of(ops.get(f"{URL}/vision-lab").json()) == (None, field.first)
-    # Also for who cannot see the tenant that has it.
+    # Also for people who cannot see the tenant that set it.
     below = {"vision": field.first, "vision-lab": field.first}
     assert field.in_force(org.client("vic")) == below
     field.set_to(ops, "vision", field.second)
@@ -98,7 +98,7 @@ def test_it_is_audited_and_counts_as_a_change(ops, field):
 
 @pytest.mark.parametrize("who", ["root", "ada"])
 def test_only_operators_set_it(org, who, field):
-    """A tenant admin could keep, or use, what is another's."""
+    """A tenant admin could otherwise keep or use what belongs to others."""
     admin = org.client(who)
     for value in (field.first, field.second, None):
         assert field.set_to(admin, "vision", value).status_code == 403

@@ -1,4 +1,4 @@
-"""The minimum run time of a tenant over REST: what it can be."""
+"""Valid values of a tenant's minimum run time over REST."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The namespace of a tenant over REST: what it can be."""
+"""Valid values of a tenant's namespace over REST."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_names_that_cannot_be(ops, monkeypatch, tmp_path, namespace, text):
     own.write_text("kant\n")
     monkeypatch.setattr(config, "OWN_NAMESPACE", own)
     Tenant.objects.filter(name="law").update(namespace="law")
-    Tenant.objects.filter(name="ml").update(namespace="ml")  # also of a tenant above it
+    Tenant.objects.filter(name="ml").update(namespace="ml")  # also that of a tenant above it
     new = {"name": "new", "namespace": namespace}
     for answer in (set_to(ops, "vision", namespace), ops.post(URL, new, format="json")):
         assert answer.status_code == 422, answer.json()

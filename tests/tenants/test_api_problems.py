@@ -1,4 +1,4 @@
-"""Every error is a problem document that names what is wrong; none is a 500."""
+"""Every error is a problem document that names the fault; none is a 500."""
 
 import base64
 import json

@@ -46,7 +46,7 @@ def ada(org):
     return org.client("ada")
 
 
-# --- what there is --------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 def test_every_tenant_has_a_queue_and_everybody_sees_those_of_theirs(org, ada):
     seen = [(q["tenant"], q["name"]) for q in ada.get(LIST).json()["items"]]
     assert seen == [("vision", "default"), ("vision-lab", "default")]
@@ -76,7 +76,7 @@ def test_a_list_costs_as_many_queries_for_many_queues_as_for_one(
 ):
     for i in range(20):
         Queue.objects.create(tenant=org.tenants["vision"], name=f"q{i}")
-    ada.get(LIST)  # notes that the token was used
+    ada.get(LIST)  # records the use of the token
     with django_assert_max_num_queries(8):
         assert len(ada.get(LIST).json()["items"]) == 22
 
@@ -296,7 +296,7 @@ def test_a_state_is_set_once_for_one_key(org, ada):
     assert again["Idempotency-Replayed"] == "true"
 
 
-# --- limits below what is there -------------------------------------------------------------------
+# --- limits below current values ------------------------------------------------------------------
 def test_a_limit_below_what_is_there_is_set_and_told(org, ada):
     running(org, "vision", "a", 4000)
     running(org, "vision", "b", 4000)

@@ -1,4 +1,4 @@
-"""Large changes of quotas wait for a second person, never their author."""
+"""Large quota changes need the approval of a second person, never of their author."""
 
 from datetime import timedelta
 

@@ -1,4 +1,5 @@
-"""Drafts of quota changes over REST: rights by role, what they keep, applying all or nothing."""
+"""Drafts of quota changes over REST: rights by role, what drafts keep, and applying all or
+nothing."""
 
 from datetime import timedelta
 
@@ -40,7 +41,7 @@ def guaranteed(tenant, gpu_type="H100"):
 
 
 def change(org, tenant, milli, by="ops"):
-    """Somebody else is faster."""
+    """Let another person be faster."""
     quota = Quota.objects.get(tenant__name=tenant, gpu_type__name="H100")
     answer = org.client(by).put(
         f"/api/v1/quotas/{tenant}/H100",
@@ -53,7 +54,7 @@ def change(org, tenant, milli, by="ops"):
 
 @pytest.fixture
 def quotas(org):
-    """ml is guaranteed 24 H100, of these vision 8 and vision-lab 2 of them."""
+    """ml is guaranteed 24 H100; vision has 8 of these, vision-lab 2 of vision's."""
     for tenant, gpus in (("ml", 24), ("vision", 8), ("vision-lab", 2)):
         Quota.objects.create(
             tenant=org.tenants[tenant],
@@ -82,14 +83,14 @@ def test_a_draft_is_kept_and_changes_no_quota(root, org):
     assert (read["ETag"], read.json()["cells"]) == ('"3"', more.json()["cells"])
     assert (guaranteed("vision"), guaranteed("vision-lab")) == (8, 2)
     assert not AuditRecord.objects.exists()
-    # The same again is no new version.
+    # A repeated value is no new version.
     assert write(root, "root", cell("vision-lab", 3))["ETag"] == '"3"'
 
 
 def test_a_draft_is_applied_as_a_whole_and_is_empty_then(root, org):
     write(root, "root", cell("vision", 16), cell("vision-lab", 4), cell("vision", 1, "A100"))
     version = root.get(url("root")).json()["version"]
-    # A quota of A100 would be promised by nobody above.
+    # No tenant above has A100 to promise.
     refused = apply(root, "root", version)
     assert (refused.status_code, guaranteed("vision")) == (200, 16), refused.json()
     assert guaranteed("vision", "A100") == 1
@@ -219,7 +220,8 @@ def test_a_draft_is_discarded(root):
     assert guaranteed("vision") == 8
 
 
-# Of ml ─ vision ─ vision-lab, law: who may write which quota into a draft, and see it in others'.
+# Tenants ml ─ vision ─ vision-lab, and law: who may write which quota into a draft, and who sees it
+# in others' drafts.
 ROLES = {
     "ops": {"ml", "vision", "vision-lab", "law"},
     "root": {"vision", "vision-lab"},
@@ -314,7 +316,7 @@ def test_old_drafts_are_deleted(root, org):
 
 
 def test_of_one_page_the_later_write_wins_in_whatever_order_they_arrive(root, org):
-    """Two checks of a half-typed number that overtake each other."""
+    """Two checks of a half-typed number overtake each other."""
     actor, kind = org.users["root"], org.gpu_types["H100"]
 
     def typed(text, tab, stamp):
@@ -325,7 +327,7 @@ def test_of_one_page_the_later_write_wins_in_whatever_order_they_arrive(root, or
     assert typed("48", "a", 2) == "48"
     assert typed("4", "a", 1) == "48"
     assert typed("5", "b", 1) == "5"
-    # Nor does it come back once the draft was applied.
+    # Nor does it return after the draft was applied.
     assert apply(root, "root", QuotaDraft.objects.get().version).status_code == 200
     edit_draft(actor, [DraftEdit(org.tenants["vision"], kind, "50", 1)], write=PageWrite("b", 1))
     assert not DraftCell.objects.exists()
@@ -359,7 +361,7 @@ def test_a_draft_sets_mode_and_limits_too(root, org):
     body = write(root, "root", cell("vision", 8, borrow_limit=4, lend_limit=None)).json()
     (seen,) = body["cells"]
     assert seen["terms"] == {"borrow_limit": "4", "lend_limit": ""}
-    # What is written of the guarantee alone leaves them as they are.
+    # Writing only the guarantee leaves them as they are.
     body = write(root, "root", cell("vision", 9)).json()
     assert body["cells"][0]["terms"] == {"borrow_limit": "4", "lend_limit": ""}
     answer = apply(root, "root", body["version"], "?dry_run=true")
@@ -420,14 +422,14 @@ def test_cells_of_a_table_are_written_as_they_are_typed(root, org):
             for q in Quota.objects.select_related("tenant")}  # fmt: skip
     assert mode["vision"] == (9000, "shared", 4000, None)
     assert mode["vision-lab"] == (1000, "isolated", None, None)
-    # What a cell does not name stays, what a later text does not name any more leaves the draft.
+    # Fields that a cell does not name stay; fields that a later text drops leave the draft.
     write(root, "root", text("vision", "9 lend 1"), text("vision-lab", "1 borrow 2"))
     impossible = apply(root, "root", root.get(url("root")).json()["version"])
     assert [e["pointer"] for e in impossible.json()["errors"]] == ["/cells/1/borrow_limit"]
     body = write(root, "root", text("vision", "10"), text("vision-lab", "1")).json()
     assert [c["terms"] for c in body["cells"]] == [{}, {}]
     applied = apply(root, "root", body["version"]).json()["quotas"]
-    (only,) = applied  # the other says what the quota is
+    (only,) = applied  # the other one states the current quota
     assert (only["guaranteed"], only["borrow_limit"], only["lend_limit"]) == (10, 4, None)
 
 
@@ -440,7 +442,7 @@ def test_a_text_replaces_the_terms_that_it_names_and_no_others(root):
 
 
 def test_a_text_of_a_cell_counts_for_approval(root, org):
-    """What is typed with mode and limits is as large a change as the number alone."""
+    """A change typed with mode and limits is as large as one of the number alone."""
     for typed in ("108", "108 isolated", "108 lend 2"):
         write(root, "root", text("vision", typed))
         assert changed_milli(QuotaDraft.objects.get()) == 100_000

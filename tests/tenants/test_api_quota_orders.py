@@ -1,5 +1,5 @@
-"""Changes of quotas that are made at a time and go back at a time: REST, rights, and what happens
-when somebody has changed the quota in between."""
+"""Quota changes that start and end at set times, over REST: rights, and what happens if somebody
+changes the quota in between."""
 
 from datetime import timedelta
 
@@ -28,7 +28,7 @@ def later(hours=1):
 
 
 def order(client, who, *cells, **times):
-    """The order that a draft becomes."""
+    """Order a draft; return the order."""
     version = write(client, who, *cells).json()["version"]
     answer = apply(client, who, version, **times)
     assert answer.status_code == 200, answer.json()
@@ -36,7 +36,7 @@ def order(client, who, *cells, **times):
 
 
 def pass_by(**columns):
-    """Time goes by: these columns of all orders are in the past now."""
+    """Let time pass: these columns of all orders are now in the past."""
     for name in columns or ("starts_at", "ends_at"):
         past = timezone.now() - timedelta(seconds=1)
         QuotaOrder.objects.filter(**{f"{name}__isnull": False}).update(**{name: past})
@@ -170,12 +170,12 @@ def test_an_order_is_called_off_ended_or_kept(root):  # noqa: F811
     assert {"quota-order.cancelled", "quota-order.kept", "quota-order.placed"} <= set(actions())
 
 
-# Who sees an order of vision and vision-lab, and may call it off.
+# Who sees an order for vision and vision-lab, and who may cancel it.
 @pytest.mark.parametrize(
     ("who", "sees", "may"),
     [
         ("ops", {"vision", "vision-lab"}, True),
-        ("ada", {"vision", "vision-lab"}, False),  # she may change that of vision-lab alone
+        ("ada", {"vision", "vision-lab"}, False),  # she may change only that of vision-lab
         ("eve", {"vision", "vision-lab"}, False),
         ("vic", {"vision", "vision-lab"}, False),
         ("lex", set(), False),

@@ -191,7 +191,7 @@ def test_who_borrows_from_whom(org, root, ops):
     put(ops, "law", NEW, guaranteed=8)
     put(root, "vision", NEW, guaranteed=4)
     put(root, "vision-lab", NEW, guaranteed=2)
-    running(org, "vision-lab", "big", 30_000)  # of which 24 are guaranteed to ml
+    running(org, "vision-lab", "big", 30_000)  # of these, 24 are guaranteed to ml
 
     def told(client, tenant):
         quota = client.get(url(tenant)).json()
@@ -201,7 +201,7 @@ def test_who_borrows_from_whom(org, root, ops):
     assert told(ops, "vision") == [30, 26, [above], 0, []]
     assert told(ops, "ml") == [30, 6, [law], 0, []]
     assert told(ops, "law") == [0, 0, [], 6, [{"tenant": "ml", "gpus": 6}]]
-    # Nobody is told of tenants that they may not see.
+    # Nobody learns of tenants that they may not see.
     assert told(root, "ml") == [30, 6, [{"tenant": None, "gpus": 6}], 0, []]
     assert told(org.client("lex"), "law") == [0, 0, [], 6, [{"tenant": None, "gpus": 6}]]
     listed = {q["tenant"]: q["borrowed"] for q in ops.get("/api/v1/quotas").json()["items"]}

@@ -1,5 +1,5 @@
-"""What a token may do: never more than its user, its scopes, its tenant, or the token that made
-it; and no longer."""
+"""A token never allows more than its user, its scopes, its tenant or the token that created it,
+and never for longer."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from tenants.services.tokens import create_token
 URL = "/api/v1/tokens"
 ID = "00000000-0000-0000-0000-000000000000"
 READ, SUBMIT, QUOTA, OPERATE = Scope.values
-# Which scope each write needs; "" = none.
+# The scope that each write needs; "" = none.
 WRITES = {
     "jobs": SUBMIT, "jobs:act": SUBMIT, "jobs:batch": SUBMIT, "job-arrays": SUBMIT, "quotas": QUOTA,
     "quotas:preview": QUOTA, "quota-drafts": QUOTA, "quota-orders": QUOTA, "audit": QUOTA,
@@ -35,7 +35,7 @@ def client(org, who, **limits):
 
 
 def operations():
-    """(method, path) of all operations of REST."""
+    """Return (method, path) of all operations of REST."""
 
     def patterns(found, prefix=""):
         for each in found:
@@ -45,7 +45,7 @@ def operations():
                 yield prefix + str(each.pattern), each.callback
 
     for path, view in patterns(get_resolver("kant.api_urls").url_patterns):
-        if not path:  # what answers that there is nothing
+        if not path:  # the error for missing things
             continue
         shapes = getattr(getattr(view, "view_class", None), "shapes", None) or {"GET": None}
         for method in shapes:
@@ -110,7 +110,8 @@ def test_metrics_are_read_with_the_scope(org, settings):
 
 @pytest.mark.parametrize("who", ["ops", "root", "ada", "eve", "vic"])
 def test_scopes_and_a_tenant_only_take_rights_away(org, who):
-    """What a limited token may, one without limits may as well; outside its tenant nothing."""
+    """An unlimited token may do all that a limited one may; outside its tenant a limited one may
+    do nothing."""
     whole, limited = client(org, who), client(org, who, tenant="vision-lab", scopes=Scope.values)
     job = {"name": "x", "gpus": 1, "gpu_type": "H100"}
     quota = {"guaranteed": 1, "reason": "x"}

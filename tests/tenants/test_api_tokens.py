@@ -1,4 +1,4 @@
-"""Tokens and sign-in for REST: hashed, shown once, revocable; sessions need a CSRF token."""
+"""Tokens and sign-in for REST: hashed, shown once, revocable. Sessions need a CSRF token."""
 
 import base64
 from datetime import timedelta
@@ -173,7 +173,7 @@ def test_guessing_is_throttled_per_user_name_and_address(org):
     for _ in range(9):
         assert basic("eve:guess").post(URL, {"name": "a"}, format="json").status_code == 401
     assert basic("eve:x").post(URL, {"name": "a"}, format="json").status_code == 201
-    for _ in range(10):  # the right one began the count anew
+    for _ in range(10):  # the correct password restarted the count
         assert basic("eve:guess").post(URL, {"name": "a"}, format="json").status_code == 401
     refused = basic("eve:x").post(URL, {"name": "a"}, format="json")
     assert (refused.status_code, refused.json()["code"]) == (429, "throttled")
@@ -193,10 +193,10 @@ def test_the_sign_in_page_and_rest_count_guesses_together(org, client):
     client.defaults["REMOTE_ADDR"] = "10.0.0.1"
     for _ in range(9):
         assert "The user name or the password is wrong." in text(client.post("/login/", wrong))
-    client.post("/login/", {"username": "eve", "password": ""})  # no guess
+    client.post("/login/", {"username": "eve", "password": ""})  # not a guess
     assert client.post("/login/", right).status_code == 302
     client.post("/logout/")
-    for _ in range(5):  # the right one began the count anew
+    for _ in range(5):  # the correct password restarted the count
         client.post("/login/", wrong)
         client.post("/login/", {**wrong, "username": " eve "})  # the same name, as forms read it
     refused = "Too many wrong passwords for this user name, or from this address. Try again in 5"

@@ -1,4 +1,4 @@
-"""Which answers say that a form has arrived."""
+"""Which answers confirm that a form has arrived."""
 
 import pytest
 from django.core.exceptions import SuspiciousOperation

@@ -1,4 +1,4 @@
-"""What somebody with no rights, or few, can try: guesses, load, secrets, logs, spreadsheets."""
+"""Attacks by people with few or no rights: guesses, load, secrets, logs, spreadsheets."""
 
 import csv
 import io
@@ -212,7 +212,7 @@ def test_viewers_do_not_see_secrets_of_jobs(org):
     job = eve.post(JOBS, body, format="json").json()["id"]
     array = eve.post(JOBS, {**body, "array": {"count": 2}}, format="json").json()["id"]
     hidden = {**dict.fromkeys(ENV, "(hidden)"), "LR": "1"}
-    # An engineer who has become a viewer sees what they submitted.
+    # An engineer who became a viewer sees what they submitted.
     mine = org.client("joe").post(JOBS, {**body, "name": "joes"}, format="json").json()["id"]
     Membership.objects.filter(user=org.users["joe"]).update(role="viewer")
     for who, sees in (("eve", ENV), ("ada", ENV), ("root", ENV), ("ops", ENV), ("vic", hidden),
@@ -240,7 +240,7 @@ def test_viewers_do_not_see_secrets_of_jobs(org):
 
 
 def commands_of(told):
-    """What a pod set runs, all of it."""
+    """Return everything that a pod set runs."""
     beside = [each["command"] for name in ("init_containers", "sidecars") for each in told[name]]
     return [told["command"], *beside, *(probe["command"] for probe in told["probes"].values())]
 
@@ -322,10 +322,10 @@ def test_lines_of_the_log_are_short_and_one_each(settings):
 
 @pytest.fixture
 def log(monkeypatch):
-    """What is written to the log meanwhile."""
+    """Collect what is written to the log meanwhile."""
     told = io.StringIO()
     [handler] = [h for h in logging.getLogger().handlers if h.name == "stderr"]
-    # What it wrote to before may be closed by now, so it is not flushed.
+    # Its former stream may be closed by now, so it is not flushed.
     monkeypatch.setattr(handler, "stream", told)
     return told
 

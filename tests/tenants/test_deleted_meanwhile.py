@@ -1,4 +1,4 @@
-"""What was there when a request began may be gone, or in use, when it ends: 404 and 409."""
+"""If an object is deleted or comes into use during a request, the answer is 404 or 409."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tenants.services.quotas import change_quota
 from tenants.services.tenants import change_tenant, create_tenant, delete_tenant
 from tests import organisation
 
-# Foreign keys are checked at the commit, so it has to be a real one.
+# Foreign keys are checked at the commit, so it must be a real one.
 pytestmark = pytest.mark.django_db(transaction=True)
 JOB = {"name": "late", "tenant": "law", "gpu_type": "H100", "gpus": 1}
 
@@ -23,7 +23,7 @@ def org():
 
 @pytest.fixture
 def law(org):
-    """A tenant as it was read, just before somebody deleted it."""
+    """A tenant as it was read just before somebody deleted it."""
     tenant = org.tenants["law"]
     Tenant.objects.get(name="law").delete()
     return tenant

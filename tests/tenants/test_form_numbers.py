@@ -1,4 +1,4 @@
-"""Numbers typed into forms: plain digits and nothing that only Python reads as a number."""
+"""Forms accept plain digits, and nothing that only Python reads as a number."""
 
 import pytest
 from django import forms

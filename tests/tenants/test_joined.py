@@ -1,4 +1,4 @@
-"""Calls of many threads that one of them makes for all who came meanwhile."""
+"""One of several threads makes the calls of all those that arrive meanwhile."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,8 +15,7 @@ from tests.waiting import until
 
 
 class Asked:
-    """A `Joined` that is held up by whoever asks for "first" until `go`; who asks for a text that
-    begins with "bad" is refused."""
+    """A `Joined` that blocks on "first" until `go`, and refuses texts that begin with "bad"."""
 
     def __init__(self, most=32):
         self.go, self.calls, self.threads = Event(), [], {}
@@ -52,7 +51,8 @@ class Asked:
 
     @contextmanager
     def meanwhile(self, *asked):
-        """{asked: future} of those who came while "first" was on its way, in this order."""
+        """Return {asked: future} of the calls that arrive while "first" is in progress, in this
+        order."""
         with ThreadPoolExecutor(len(asked) + 1) as pool:
             told = {"first": pool.submit(self.joined, "first")}
             until(lambda: self.calls)
@@ -101,7 +101,7 @@ def test_no_more_go_together_than_may():
 
 
 def test_what_one_does_wrong_harms_no_other(asked):
-    """Together it cannot be done: each is done alone, in its own thread."""
+    """The joint call fails, so each is made alone, in its own thread."""
     asked.raised = EachAlone()
     with asked.meanwhile("a", "bad", "c") as answers:
         pass
@@ -183,7 +183,7 @@ def test_a_reference_that_breaks_at_the_commit_undoes_all():
 
 @pytest.mark.django_db(transaction=True)
 def test_a_commit_that_is_not_answered_is_not_tried_again(monkeypatch):
-    """It may have been done."""
+    """It may have taken effect."""
 
     def lost():
         connection.connection.rollback()

@@ -1,7 +1,7 @@
-"""Writers below a tenant, and who deletes it; collected on PostgreSQL only (conftest.py).
+"""Writes below a tenant against its deletion; collected on PostgreSQL only (conftest.py).
 
-A deletion that comes before a writer has committed waits for it, and the writer never for the
-deletion.
+A deletion that begins before a writer has committed waits for the writer; the writer never waits
+for the deletion.
 """
 
 import time
@@ -116,7 +116,7 @@ def test_who_deletes_a_gpu_type_waits_for_edits_of_its_quotas(org):
 
 
 def test_sheets_take_gpu_types_in_one_order(org):
-    """Whatever the order of their edits and of their tenants in the tree."""
+    """Whatever the order of their edits, and of their tenants in the tree."""
     lab = org.tenants["vision-lab"]
 
     def write(first, second):
@@ -137,7 +137,7 @@ def test_sheets_take_gpu_types_in_one_order(org):
 
 
 def test_who_submits_together_does_not_wait_for_a_lock_of_one(org, monkeypatch):
-    """They would all wait for the row that only one of them asks for."""
+    """Otherwise all would wait for the row that only one of them needs."""
     monkeypatch.setattr(joined, "LOCK_S", 0.01)
     Queue.objects.filter(pk=org.queue.pk).update(max_waiting=5)
     job = {"name": "j", "tenant": "law", "gpu_type": "H100", "gpus": 1}
@@ -165,7 +165,7 @@ def test_who_submits_together_does_not_wait_for_a_lock_of_one(org, monkeypatch):
 
 
 def crossed(write, delete):
-    """Commit a write when the deletion, which began after it, waits for it; neither fails."""
+    """Commit a write once the deletion, which began after it, waits for it; neither may fail."""
     written, waits = Event(), Event()
 
     def writing():

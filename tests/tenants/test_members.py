@@ -1,4 +1,4 @@
-"""Members on their page and over REST: by which right, search, changes, the last admin."""
+"""Members on their page and over REST: origin of rights, search, changes, the last admin."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_all_who_may_act_are_listed_with_their_right(as_user, org):
     assert "a group of the sign-in" in page
     assert "given here" in page
     assert '<a href="/tenants/ml/members/">ml</a>, above' in page
-    page = text(as_user("ada").get(PAGE))  # who does not see ml learns no names of it
+    page = text(as_user("ada").get(PAGE))  # people who cannot see ml learn no names from it
     assert "root" not in page
     assert "1 more may act here" in page
     assert ">lex<" not in page
@@ -119,7 +119,7 @@ def test_the_last_admin_stays(org, how):
         user=org.users["eve"], tenant=org.tenants["law"], role=Role.TENANT_ADMIN
     )
     User.objects.filter(username="eve").update(is_active=False)
-    assert act(lex).status_code == 409  # who cannot sign in administers nothing
+    assert act(lex).status_code == 409  # an admin who cannot sign in does not count
     User.objects.filter(username="eve").update(is_active=True)
     assert act(lex).status_code in (200, 204)
     eve.delete()

@@ -1,4 +1,4 @@
-"""The API keeps what its own description promises, whatever is sent to it."""
+"""The API keeps the promises of its own description, whatever is sent to it."""
 
 import hashlib
 import json
@@ -33,13 +33,13 @@ CHECKS = [
     response_schema_conformance,
     status_code_conformance,
 ]
-# Least right first. Roles in vision, and the operator, of whom nothing is hidden.
+# Fewest rights first: the roles in vision, then the operator, who sees everything.
 ROLES = {"viewer": "vic", "engineer": "eve", "tenant admin": "ada", "operator": "ops"}
 JOB = {"tenant": "vision", "gpu_type": "H100", "gpus": 1}
 
 
-# All that an organisation holds is one body there, of which each field would be tried in each way;
-# the same fields are tried in bodies of their own.
+# Its body describes the whole organisation, and each field would be tried in each way. Other bodies
+# try the same fields.
 NO_COVERAGE = {"include-path": "/api/v1/organisation", "phases": {"coverage": {"enabled": False}}}
 schema = schemathesis.openapi.from_wsgi(
     "/api/v1/openapi.json",
@@ -51,8 +51,8 @@ schema = schemathesis.openapi.from_wsgi(
 
 @contextmanager
 def one_connection():
-    """A request must not close the connection that holds the test's transaction. Around each
-    request: Django's test client connects these signals again after each of its own."""
+    """Keep requests from closing the connection with the test's transaction. Wraps each request,
+    since Django's test client reconnects these signals after each one."""
     request_started.disconnect(close_old_connections)
     request_finished.disconnect(close_old_connections)
     try:
@@ -64,15 +64,16 @@ def one_connection():
 
 @pytest.fixture(scope="module")
 def ground(django_db_setup, django_db_blocker):
-    """An organisation in which something of each kind exists, and the path parameters of that: made
-    once, as each test takes back what it does."""
+    """An organisation with an object of each kind, and path parameters that name these. Made
+    once, as each test undoes its changes."""
     with django_db_blocker.unblock(), taken_back():
         org = organisation.build()
         yield org, real(org)
 
 
 def real(org):
-    """{path parameter: of something that exists and that a member of vision may see}."""
+    """Return {path parameter: value of an object that exists and that a member of vision may
+    see}."""
     eve = org.client("eve")
     job = eve.post("/api/v1/jobs", {"name": "job", **JOB}, format="json")
     array = eve.post("/api/v1/jobs", {"name": "jobs", **JOB, "array": {"count": 2}}, format="json")
@@ -83,7 +84,7 @@ def real(org):
     drafts = org.client("ops", **{"If-Match": '"2"'})
     cell = {"tenant": "vision", "gpu_type": "H100", "guaranteed": 9}
     draft = drafts.patch("/api/v1/quota-drafts/ops", {"cells": [cell]}, format="json")
-    # Of another operator: nobody approves an order of their own.
+    # By another operator: nobody approves their own order.
     org.users["second"] = User.objects.create_user("second", is_operator=True)
     second = org.client("second", **{"If-Match": '"2"'})
     copy = second.patch("/api/v1/quota-drafts/second", {"cells": [cell]}, format="json")
@@ -108,7 +109,7 @@ def real(org):
 
 @schema.hook
 def filter_case(context, case):
-    """Before it is an example: each would go through Hypothesis only to be left out."""
+    """Filter before the case becomes an example, as Hypothesis would process it only to drop it."""
     return tried(case)
 
 
@@ -121,44 +122,45 @@ def filter_case(context, case):
 )
 def test_the_api_never_fails_and_answers_as_described(case, ground, db, caplog):
     org, real = ground
-    met_by = roles_of(case)  # by what is drawn, and not by what is put into its path
+    met_by = roles_of(case)  # by the drawn values, not by those put into the path
     known = {**real, "name": real_name(case.operation.path)}
     if case.operation.path.startswith("/api/v1/queues/"):
         known["record_id"] = real["queue_record_id"]
     if case.operation.path.startswith("/api/v1/quota-drafts/"):
         known["username"] = "ops"
     for name, value in list(case.path_parameters.items()):
-        # Half of the examples meet something that exists.
+        # Half of the examples address existing objects.
         if hashlib.sha256(str(value).encode()).digest()[0] % 2:
             case.path_parameters[name] = known.get(name) or value
     for role, who in met_by.items():
-        # Each role meets the same, and no request takes away the token or the role of a later one.
+        # Each role meets the same state, and no request removes the token or role of a later one.
         with taken_back(), one_connection():
             token = org.client(who)._credentials["HTTP_AUTHORIZATION"]
             response = case.call(headers={"Authorization": token})
         case.validate_response(response, checks=CHECKS)
         assert response.status_code != 401, role
-        # So that each operation is seen from within, for at least one of them.
+        # This way at least one of them can reach the object of each operation.
         assert role != "operator" or response.status_code != 403
-        # Not in what they say of the request: its path may be any text.
+        # Except in what they quote of the request, whose path may be any text.
         assert [r.msg for r in caplog.records if "failed" in str(r.msg)] == []
 
 
 def number_of(case):
-    """A number made of what it sends."""
+    """Return a number derived from what the case sends."""
     sent = repr((case.path_parameters, case.query, case.body, case.headers)).encode()
     return int.from_bytes(hashlib.sha256(sent).digest()[:4])
 
 
 def tried(case):
-    """Of edge cases, of which an operation has dozens, one in twelve by day; all that is drawn."""
+    """Return whether to try the case now: by day one in twelve of the dozens of edge cases of an
+    operation, and all drawn cases."""
     is_edge_case = case.meta.phase.name is TestPhase.COVERAGE
     return NIGHTLY or not is_edge_case or number_of(case) % 12 == 0
 
 
 def roles_of(case):
-    """All of them by night. By day a case is met by the operator and, by what it is, by one of the
-    others."""
+    """Return the roles to try: at night all; by day the operator and one other, chosen by the
+    case."""
     if NIGHTLY:
         return ROLES
     number = number_of(case)

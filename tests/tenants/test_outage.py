@@ -1,4 +1,4 @@
-"""Which errors mean that a part is away, and how it is told."""
+"""Which errors mean that a component is away, and what people are told."""
 
 import socket
 import sqlite3
@@ -175,7 +175,7 @@ def test_what_is_said_of_which_error(client, monkeypatch, error, said, path):
 
 
 SESSION = "django.contrib.sessions.middleware.SessionMiddleware.process_request"
-# Faults of Kant, or of others than the database.
+# Faults of Kant, or of components other than the database.
 ELSE = [
     caused(psycopg.errors.UniqueViolation(), IntegrityError),
     caused(psycopg.errors.ForeignKeyViolation(), IntegrityError),

@@ -1,4 +1,5 @@
-"""Who may do what: roles hold downwards, operators may all, foreign tenants do not exist."""
+"""Roles hold for all tenants below, operators may do everything, and foreign tenants seem not to
+exist."""
 
 import pytest
 

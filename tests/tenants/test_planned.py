@@ -1,4 +1,4 @@
-"""Statements that are planned once for a connection, where that is PostgreSQL's own."""
+"""Statements are planned once per connection if the connection leads to PostgreSQL directly."""
 
 import socket
 import struct
@@ -69,7 +69,7 @@ def test_a_plan_that_a_migration_has_made_unusable_is_used_no_more(other, in_tra
             cursor.execute("SELECT * FROM planned_for WHERE a = %s", [1])
             return cursor.fetchall()
 
-    planned._direct.clear()  # whatever became of those of this connection before
+    planned._direct.clear()  # whatever happened to those of this connection before
     for _ in range(planned.FIRST + 2):
         assert found() == [(1,)]
     with other.cursor() as cursor:
@@ -81,7 +81,8 @@ def test_a_plan_that_a_migration_has_made_unusable_is_used_no_more(other, in_tra
 
 
 class Pooler:
-    """Between a client and PostgreSQL: tells a process id of its own, as PgBouncer does."""
+    """A pooler between client and PostgreSQL that reports a process id of its own, like
+    PgBouncer."""
 
     def __init__(self, to):
         self._to, self._door = to, socket.create_server(("127.0.0.1", 0))
@@ -107,7 +108,7 @@ class Pooler:
 
     @staticmethod
     def _disguised(data):
-        """With the message that tells process id and secret (BackendKeyData) changed."""
+        """Return the message with process id and secret (BackendKeyData) changed."""
         head = b"K" + struct.pack(">i", 12)
         at = data.find(head) + len(head)
         return data if at < len(head) else data[:at] + struct.pack(">i", 1) + data[at + 4 :]

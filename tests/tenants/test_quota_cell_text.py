@@ -1,4 +1,5 @@
-"""A quota as the text of one cell: what is read, what is refused and why, and the way back."""
+"""A quota as the text of one cell: which texts are valid, why others are refused, and the way
+back."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What many writers at once may not break; collected on PostgreSQL only (conftest.py)."""
+"""Invariants under concurrent writers; collected on PostgreSQL only (conftest.py)."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -93,7 +93,7 @@ def test_moves_never_close_a_cycle(org):
 
 
 def law_and_vision(org):
-    """8 GPUs each; law has room for nothing more once vision is below it."""
+    """8 GPUs each; with vision below it, law has no room for more."""
     for name in ("law", "vision"):
         Quota.objects.create(
             tenant=org.tenants[name], gpu_type=org.gpu_types["H100"], guaranteed_milli=8000
@@ -106,7 +106,7 @@ def quota_of(org, name, gpus):
 
 
 def together(org, tenants, quotas):
-    """Raises the first thing that stands against it."""
+    """Raise the first error of the two."""
     try:
         change_together(org.users["ops"], tenants, quotas, reason="race", source="api")
     except ChangeRefused as refused:
@@ -132,7 +132,7 @@ QUOTAS = {
 @pytest.mark.parametrize("move", MOVES)
 @pytest.mark.parametrize("first", ["move", "quota"])
 def test_a_move_and_a_quota_at_the_same_time_break_no_sum(org, move, quota, first):
-    """The second of them begins before the first has committed, and is refused."""
+    """The second one begins before the first has committed, and is refused."""
     law_and_vision(org)
     calls = [lambda: MOVES[move](org), lambda: QUOTAS[quota](org)]
     crossed(*(calls if first == "move" else reversed(calls)))
@@ -209,7 +209,7 @@ def test_a_deletion_among_other_writes_fails_nobody(org):
 
 
 def test_a_queue_is_not_deleted_under_a_job_that_enters_it(org):
-    """Either the job is there and the queue stays, or the queue is gone and the job refused."""
+    """Either the job exists and the queue stays, or the queue is gone and the job is refused."""
     ops = org.users["ops"]
     for number in range(8):
         queue = Queue.objects.create(tenant=org.tenants["vision"], name=f"q{number}")

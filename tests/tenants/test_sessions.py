@@ -1,4 +1,4 @@
-"""Sign-ins that have expired do not pile up."""
+"""Expired sessions do not accumulate."""
 
 from datetime import timedelta
 

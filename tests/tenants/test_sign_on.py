@@ -1,4 +1,4 @@
-"""Single sign-on against a real OpenID provider on loopback: the protocol and its edges."""
+"""Single sign-on against a real OpenID provider on loopback: the protocol and its edge cases."""
 
 import logging
 import time
@@ -27,7 +27,7 @@ def idp(org, settings, tmp_path):
 
 
 def back(client, idp, page=""):
-    """The address by which the browser comes back from the provider."""
+    """Return the address with which the browser comes back from the provider."""
     there = client.get("/login/oidc/", {"next": page})
     assert there.status_code == 302, there.content
     return idp.authorize(dict(parse_qsl(urlsplit(there["Location"]).query)))
@@ -42,7 +42,7 @@ def signed_in(client):
 
 
 def groups(client, idp, *names):
-    """Sign in anew as one who is in these groups."""
+    """Sign in anew as a member of these groups."""
     client.logout()
     idp.claims["groups"] = list(names)
     assert sign_in(client, idp).status_code == 302
@@ -90,7 +90,7 @@ def test_operators_by_group_are_so_until_they_leave_it(client, idp):
     assert not User.objects.get(username="grace").is_operator
     records = AuditRecord.objects.filter(action="user.changed").order_by("at")
     assert [r.after for r in records] == [{"is_operator": True}, {"is_operator": False}]
-    User.objects.filter(username="grace").update(is_operator=True)  # by hand
+    User.objects.filter(username="grace").update(is_operator=True)  # made by hand
     groups(client, idp)
     assert User.objects.get(username="grace").is_operator
 
@@ -133,7 +133,7 @@ def test_another_name_at_the_provider_is_the_same_account(client, idp):
 def test_a_deactivated_user_stays_out(client, idp):
     sign_in(client, idp)
     User.objects.filter(username="grace").update(is_active=False)
-    assert client.get("/jobs/").status_code == 302  # the session is over at once
+    assert client.get("/jobs/").status_code == 302  # the session ends at once
     client.logout()
     idp.claims["groups"] = ["gpu"]
     answer = sign_in(client, idp)
@@ -142,7 +142,7 @@ def test_a_deactivated_user_stays_out(client, idp):
     assert not Membership.objects.filter(user__username="grace").exists()
 
 
-NOW = int(time.time())  # of the collection; the tests may run long after it
+NOW = int(time.time())  # taken when tests are collected; they may run long after it
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_who_cancels_is_told_so_with_the_way_back(client, idp):
     assert answer.status_code == 403
     assert "&lt;b&gt;Not assigned" in text
     assert "/login/oidc/?next=%2Fjobs%2F" in text
-    # Words of an address that answers nothing are not shown.
+    # Text in an address that matches no pending sign-in is not shown.
     forged = client.get("/login/oidc/callback/", {"error": "Call 555", "state": "x"})
     assert "Call 555" not in forged.content.decode()
 
@@ -399,7 +399,7 @@ def test_without_passwords_there_is_no_token_for_one(client, org, no_passwords):
     answer = client.post("/api/v1/tokens", {"name": "laptop"}, **json)
     assert answer.status_code == 401
     assert "Kant accepts no passwords here" in answer.json()["detail"]
-    assert org.client("eve").get("/api/v1/me").status_code == 200  # tokens go on
+    assert org.client("eve").get("/api/v1/me").status_code == 200  # tokens remain valid
 
 
 def test_the_admin_pages_have_no_sign_in_of_their_own(client, idp, org):

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a value is said in Kant's words, never in those of Django or DRF."""
+"""Every validation message is in Kant's words, never in those of Django or DRF."""
 
 import inspect
 import re
@@ -27,7 +27,8 @@ WRONG = (None, True, -1, 1.5, 10**30, "", "x" * 70_000, "no such", [], ["x"], [[
 
 
 def stock() -> list[re.Pattern[str]]:
-    """What Django and DRF say by themselves, with anything for what they fill in."""
+    """Return the built-in messages of Django and DRF, as patterns with wildcards for inserted
+    values."""
     modules = (django.forms.fields, formsets, rest_framework.fields, rest_framework.serializers)
     found = {
         str(text)
@@ -102,7 +103,7 @@ def texts(detail) -> Iterator[str]:
 @pytest.mark.parametrize("name", inputs())
 def test_no_body_is_refused_in_the_words_of_drf(name):
     serializer = inputs()[name]()
-    # The values of a free object may be anything, so nothing is said of them.
+    # The values of a free-form object may be anything, so nothing is checked there.
     free = rest_framework.fields._UnvalidatedField
     for field in fields(serializer):
         assert isinstance(field, Told | free), field

@@ -1,4 +1,4 @@
-"""Tokens that several requests bring at once are read together, each as if it had come alone."""
+"""Tokens of simultaneous requests are looked up together, with the same result as one by one."""
 
 from datetime import timedelta
 
@@ -76,6 +76,6 @@ def test_few_texts_are_planned_for_any_number_of_them(org, many):
         names = [row[0]["name"] for row in tokens._rows_of(asked)]
     assert names == [str(i) for i in range(many)]
     [statement] = statements.captured_queries
-    # Each digest is written into the text, or stands there as a place of its own.
+    # Each digest is written into the text, or has a placeholder there.
     places = statement["sql"].split("digest IN (")[1].split(")")[0].count(",") + 1
     assert places in (1, 2, 4, 16, 32)

@@ -12,7 +12,7 @@ def org(db):
 
 @pytest.fixture(autouse=True)
 def _as_one_machine(settings):
-    """Receivers of tests are on loopback, as in the embedded mode."""
+    """Allow receivers on loopback, as in the embedded mode."""
     settings.EMBEDDED = True
 
 
@@ -24,7 +24,7 @@ def receiver():
 
 @pytest.fixture
 def hook_at(now):
-    """Makes a webhook that is on since before the test began."""
+    """Create a webhook that was switched on before the test began."""
 
     def make(url, tenant=None, events=("job.started",), **more):
         more = {"name": "hook", "since": now, "pending_until": now, "maker_name": "ops", **more}

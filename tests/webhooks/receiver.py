@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that receives webhooks, and behaves as a test asks."""
+"""A real HTTP server on loopback that receives webhooks and behaves as a test asks."""
 
 import socket
 import threading
@@ -15,17 +15,17 @@ class Received:
 
 
 class Receiver:
-    """`/CODE` answers with that code. `/redirect` leads to `/200`. `/slow` answers when all that
-    `slow_until` names has come, or the server ends. `/silent` closes without a word, `/endless`
-    never ends its answer, `/lies` promises a longer answer than it sends, `/garbage` speaks no
-    HTTP, `/busy` asks to come back in an hour."""
+    """A receiver. `/CODE` answers with that code. `/redirect` redirects to `/200`. `/slow`
+    answers once all of `slow_until` have arrived, or the server ends. `/silent` closes without
+    an answer, `/endless` never ends its answer, `/lies` promises a longer answer than it sends,
+    `/garbage` does not speak HTTP, `/busy` asks the client to return in an hour."""
 
     def __init__(self):
         self.requests: list[Received] = []
         self._coming = threading.Lock()
         self.ended = threading.Event()
-        self.slow_until = {}  # path: how many requests; {} = until the server ends
-        self.answered_as = {}  # path: code, in place of the one in it
+        self.slow_until = {}  # {path: number of requests}; {} = until the server ends
+        self.answered_as = {}  # {path: code} that overrides the code in the path
 
     def __enter__(self):
         receiver = self

@@ -1,4 +1,4 @@
-"""Which addresses a webhook may have: none by which Kant could be made to ask its own network."""
+"""Webhooks cannot have addresses that would make Kant send requests into its own network."""
 
 from ipaddress import ip_address
 
@@ -12,7 +12,7 @@ PRIVATE = (
     *("127.0.0.1", "127.8.9.1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254"),
     *("0.0.0.0", "100.64.0.1", "224.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1"),
     *("::1", "::", "fe80::1", "fd00::1", "ff02::1", "2001:db8::1"),
-    # Addresses of IPv6 that lead to such of IPv4.
+    # IPv6 addresses that map to IPv4 addresses.
     *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "64:ff9b::a9fe:a9fe"),
     *("2002:7f00:1::", "2002:a00:1::", "::127.0.0.1", "::10.0.0.1"),
 )

@@ -1,5 +1,4 @@
-"""What happened becomes deliveries: of the tenants that a webhook serves, each once, none
-missed."""
+"""Events become deliveries: for each webhook those of its tenants, each once, none missed."""
 
 import json
 from datetime import timedelta
@@ -24,7 +23,7 @@ URL = "http://127.0.0.1:9/"
 
 @pytest.fixture
 def hook(org, hook_at, now):
-    """Told of all there is, in vision and below."""
+    """A webhook for all events in vision and below."""
     events = [event for event in HookEvent.values if event != HookEvent.GFR]
     made = hook_at(URL, org.tenants["vision"], events)
     outbox.begin_at(now)
@@ -180,7 +179,7 @@ def test_what_happened_before_is_not_told(org, now):
 
 
 def test_an_event_that_commits_late_is_told(org, hook, now):
-    """Ids are given before transactions commit."""
+    """Ids are assigned before transactions commit."""
     row = job(org, now)
     read_to = HookOutbox.objects.get().read_to
     happens(row, now, K.RUNNING, id=read_to + 4)

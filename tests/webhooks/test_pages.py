@@ -1,4 +1,4 @@
-"""The pages of webhooks, for each role, without a browser."""
+"""The webhook pages for each role, without a browser."""
 
 import pytest
 

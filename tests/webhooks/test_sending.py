@@ -1,4 +1,4 @@
-"""What is due reaches its receiver, signed; whatever receivers do, others are not kept waiting."""
+"""Due deliveries reach their receivers, signed; a bad receiver does not delay others."""
 
 import asyncio
 import base64
@@ -19,20 +19,20 @@ from webhooks.sending import rounds
 from webhooks.sending.addresses import check_url
 from webhooks.services.deliveries import ask_for_test, deliver_again, forget_old_deliveries
 
-# The thread that sends reads no database, so that a test's transaction does.
+# The sending thread does not read the database, so the test's transaction is enough.
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    """However busy the machine is, a receiver that answers is not given up."""
+    """However busy the machine is, do not give up on a receiver that answers."""
     for name in ("TIMEOUT_S", "CONNECT_S", "READ_S"):
         monkeypatch.setattr(posting, name, 60.0)
     monkeypatch.setattr(rounds, "LOOKS_S", 0.05)
 
 
 def due(hook, now, count=1, **more):
-    """Deliveries that are due; the first of them."""
+    """Return the deliveries that are due, or the first of them."""
     more = {"event": "job.started", "body": '{"grüße":"€"}', "created_at": now, **more}
     rows = [
         HookDelivery(webhook=hook, key=f"k{i}-{more['event']}", next_at=now, **more)
@@ -48,7 +48,7 @@ def again(delivery):
 
 
 def verified(secret, request):
-    """Whether one of the signatures is by that secret, as OpenSSL computes it."""
+    """Return whether one of the signatures was made with that secret, as OpenSSL computes it."""
     key = base64.b64decode(secret.removeprefix("whsec_")).hex()
     names = ("webhook-id", "webhook-timestamp")
     content = ".".join((*(request.headers[n] for n in names), request.body)).encode()
@@ -80,7 +80,7 @@ def test_a_delivery_is_signed_as_standard_webhooks_says(hook_at, receiver, now):
 
 
 def test_the_example_of_the_specification(monkeypatch):
-    """Its secret, id, time and body give the signature that it prints."""
+    """The specification's secret, id, time and body give the signature that it prints."""
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     monkeypatch.setattr(signing, "_key", lambda *_: key)
     at = timezone.now().fromtimestamp(1614265330, tz=timezone.now().tzinfo)
@@ -134,7 +134,7 @@ def test_what_is_not_taken_is_tried_again_later(
     hook.refresh_from_db()
     assert hook.failing_since == now
     assert hook.is_on
-    # A redirection is not followed. Who is given up may not have got as far as to ask.
+    # Redirects are not followed. An abandoned request may not have been sent completely.
     assert set(receiver.paths) <= {path}
 
 
@@ -207,8 +207,8 @@ def test_a_success_ends_the_failure(hook_at, receiver, now):
 
 
 def test_a_slow_receiver_keeps_nobody_waiting(hook_at, receiver, now, monkeypatch):
-    """Of the slow one no more than its share is under way; the other gets all of its own, before
-    the first of the slow is over."""
+    """The slow receiver gets no more than its share of connections; the other one gets all its
+    deliveries before the first of the slow ones is over."""
     slow, quick = hook_at(receiver.url("/slow")), hook_at(receiver.url("/200"))
     due(slow, now, 8)
     due(quick, now, 20)
@@ -315,7 +315,7 @@ def test_no_name_for_this_machine_is_connected_to(settings, receiver, host):
 def test_a_name_that_leads_elsewhere_by_the_time_of_the_connection(
     settings, receiver, hook_at, now, monkeypatch
 ):
-    """Good when the webhook was made, private now (DNS rebinding)."""
+    """The address was allowed when the webhook was created and is private now (DNS rebinding)."""
     settings.EMBEDDED = settings.DEBUG = False
     check_url("https://rebinding.example/hook")
 
@@ -355,7 +355,7 @@ def test_proxies_of_the_environment_are_not_used(receiver, monkeypatch):
     assert tried(receiver.url()).taken
 
 
-# --- what is kept ---------------------------------------------------------------------------------
+# --- retention ------------------------------------------------------------------------------------
 def test_old_deliveries_go_and_their_bodies_before(hook_at, now):
     hook = hook_at("http://127.0.0.1:1/")
     ages = {"new": 1, "thinned": 4, "gone": 15}
