@@ -1,5 +1,5 @@
-// What would start now is applied to the form: the GPU type of all pods that have GPUs, or the count
-// of the only pod set. The form then says anew what would become of the job.
+// Apply a suggestion of what would start now to the form: the GPU type of all pods with GPUs, or the
+// count of the only pod set. The form then previews the job again.
 (() => {
   const form = document.getElementById("job-form");
 
@@ -21,7 +21,7 @@
         changed.push(field);
       }
     }
-    // The button goes with the answer that it stood in.
+    // The button disappears with the answer that contains it.
     changed[0]?.focus();
   });
 })();

@@ -1,19 +1,19 @@
-// Blocks of cells from a spreadsheet into the quota matrix: pasted from the cell on under the
-// cursor, or, with names of GPU types in the first row and tenants in the first column, by these,
-// as from a CSV file. What is no quota is typed all the same, and marked by the check.
+// Paste blocks of spreadsheet cells into the quota matrix, starting at the cell with the cursor. If
+// the first row has GPU types and the first column has tenants, use these names instead, as for a
+// CSV file. Texts that are no quotas are entered as well; the check marks them.
 (() => {
   const matrix = document.querySelector("#matrix");
   if (!matrix) return;
   const MOST_BYTES = 1 << 20;
   const MOST_TOLD = 12;
   const fieldOf = (cell) => cell?.querySelector("input:not([type=hidden])") ?? null;
-  // What a cell says that only others may change: the number, and the whole quota.
+  // The content of a cell that only others may change: the number, and the whole quota.
   const saidIn = (cell) => {
     const shown = cell?.querySelector("[data-said]");
     return shown ? [shown.textContent.trim().replaceAll(",", ""), shown.dataset.said] : [];
   };
 
-  // The rows of a text; what stands in quotes is one cell, whatever is in it.
+  // Split a text into rows; a quoted part is one cell, whatever it contains.
   const rowsOf = (text, separator) => {
     const rows = [[""]];
     let quoted = false;
@@ -39,7 +39,7 @@
   const columns = () => [...matrix.querySelectorAll("thead th")].map((head) => head.textContent.trim());
   const namesTypes = (rows) => rows[0]?.slice(1).some((name) => name && columns().includes(name));
 
-  // [cell of the table or undefined, text, what to call it where there is no such cell]
+  // [cell of the table or undefined, text, its name if there is no such cell]
   const byName = (rows) => {
     const [types, heads] = [rows[0], columns()];
     const lines = [...matrix.querySelectorAll("tbody tr")];
@@ -69,7 +69,7 @@
     let last = null;
     const without = [];
     for (const [cell, text, name] of found) {
-      if (text === "") continue;  // says nothing of the cell
+      if (text === "") continue;  // leaves the cell as it is
       const field = fieldOf(cell);
       if (field) {
         field.value = text;
@@ -90,14 +90,14 @@
     const from = event.target;
     if (!from.matches?.("#matrix td input:not([type=hidden])")) return;
     const rows = rowsOf(event.clipboardData.getData("text/plain"), "\t");
-    if (rows.flat().length < 2) return;  // one cell is typed as any text
+    if (rows.flat().length < 2) return;  // a single cell is pasted like any text
     event.preventDefault();
     fill(namesTypes(rows) ? byName(rows) : byPlace(rows, from));
   });
 
   document.querySelector("[data-import]")?.addEventListener("change", async (event) => {
     const [file] = event.target.files;
-    event.target.value = "";  // so that the same file can be taken again
+    event.target.value = "";  // so that the same file can be chosen again
     if (!file) return;
     if (file.size > MOST_BYTES) { tell(`${file.name} has more than 1 MiB; this is no table of quotas.`); return; }
     const text = (await file.text()).replace(/^\ufeff/, "");

@@ -1,7 +1,7 @@
-// Figures of [data-chart] elements: fetched as JSON, coloured from the theme, redrawn in place.
+// Draw the figures of [data-chart] elements: fetch JSON, colour from the theme, redraw in place.
 (() => {
   const CONFIG = { displayModeBar: false, displaylogo: false, showSendToCloud: false, responsive: true };
-  const LASTS = 60000; // as long as any other question of a page
+  const LASTS = 60000; // the time limit of every request of a page
   const kept = new WeakMap(); // element -> { etag, figure }
   const underWay = new WeakSet();
 
@@ -11,7 +11,7 @@
     return value;
   };
 
-  // Every string that is a custom property becomes its colour.
+  // Replace each name of a custom property by its colour.
   const coloured = (value, styles) => {
     if (typeof value === "string") {
       const [, name] = /^var\((--[\w-]+)\)$/.exec(value) ?? [];
@@ -28,16 +28,16 @@
     const { figure } = kept.get(element);
     const styles = getComputedStyle(document.documentElement);
     const { meta, ...given } = figure.layout;
-    // Of nothing there is no chart: the sentence says so.
+    // Without data there is no chart: the sentence says so.
     element.closest("figure").classList.toggle("blank", meta.table.rows.length === 0);
-    // The template of the figure says how it looks; only the font is the page's.
+    // The figure's template defines its look; only the font is the page's.
     const font = { family: getComputedStyle(document.body).fontFamily };
     Plotly.react(element, coloured(figure.data, styles), { ...coloured(given, styles), font }, CONFIG);
     describe(element.closest("figure"), meta);
     lead(element, meta.table);
   };
 
-  // Where rows lead to pages, so does what is drawn of them; the links of the table are for keyboards.
+  // Marks link to the same pages as their rows; keyboards use the links of the table.
   const lead = (element, { rows, links }) => {
     element.classList.toggle("leads", Boolean(links));
     element.removeAllListeners("plotly_click");
@@ -76,7 +76,7 @@
   };
 
   const say = (element, text) => {
-    if (kept.has(element)) return; // a drawn chart stays; the page says that the connection is lost
+    if (kept.has(element)) return; // keep a drawn chart; the page says that the connection is lost
     const message = document.createElement("div");
     message.className = "plot-message";
     message.textContent = text;
@@ -85,7 +85,7 @@
 
   const tell = (name, part, ok) => document.dispatchEvent(new CustomEvent(name, { detail: { part, ok } }));
 
-  // Whether there is another figure than before.
+  // Return whether the figure has changed.
   const fetched = async (element) => {
     const old = kept.get(element);
     const response = await fetch(element.dataset.chart, {

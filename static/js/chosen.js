@@ -1,6 +1,6 @@
-// Jobs that are chosen in the table stay chosen while it updates itself, and say how many they are.
-// So they do where the reader comes back to the table, by what they are: a browser would tick the
-// rows at the same places, where others may stand by now.
+// Keep jobs chosen while the table updates itself, and show how many are chosen. When the reader
+// comes back to the table, restore the choice by job id: a browser would tick the rows at the same
+// positions, which may show other jobs by now.
 (() => {
   const form = document.getElementById("chosen");
   const count = form.querySelector("[data-chosen-count]");
@@ -33,14 +33,14 @@
     } else return;
     show();
   });
-  // A job that is over, or on another page by now, is chosen no more.
+  // A job that is over, or on another page by now, is no longer chosen.
   const leaveOthers = () => {
     const here = new Set(boxes().map((box) => box.value));
     for (const id of chosen) if (!here.has(id)) chosen.delete(id);
     show();
   };
   document.addEventListener("htmx:after:swap", leaveOthers);
-  // What was brought back before this script ran.
+  // Boxes that the browser restored before this script ran.
   for (const box of boxes()) if (box.checked) chosen.add(box.value);
   leaveOthers();
 })();

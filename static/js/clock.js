@@ -1,4 +1,4 @@
-// A time that is typed in UTC is told by the clock of the reader as well.
+// Show a time typed in UTC in the reader's time zone as well.
 (() => {
   const here = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "short" });
   const { timeZone } = here.resolvedOptions();

@@ -1,11 +1,11 @@
-// Edits of the quota matrix are kept in the reader's draft by each check. What no check has brought
-// to the server yet (a sign-in that is over, a lost connection) is kept in this tab until one does.
+// Each check saves edits of the quota matrix in the reader's draft. This tab keeps edits that no
+// check has brought to the server yet (expired session, lost connection) until one does.
 (() => {
   const form = document.querySelector("form[data-draft]");
   if (!form) return;
   const KEY = `kant-draft ${location.pathname} ${form.dataset.draft}`;
   const TAB = "kant-draft-tab";
-  // What is applied with the cells. No check brings the times to the server.
+  // Fields applied together with the cells. Checks do not send the times.
   const BESIDE = ["reason", "starts_at", "ends_at"];
   const cells = () => [...form.querySelectorAll("input[data-now]")];
   const versionOf = (cell) => form.elements[cell.name.replace(/^q-/, "v-")];
@@ -21,8 +21,8 @@
     form.toggleAttribute("data-unsent", some);
   };
 
-  // Which write of which tab a request is: of two that overtake each other the later one counts.
-  // Crypto's own ids are there in secure contexts alone.
+  // Number each write of a tab: if two requests overtake each other, the later write counts.
+  // crypto.randomUUID exists in secure contexts only.
   const tab = sessionStorage.getItem(TAB)
     ?? [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16)).join("").slice(0, 32);
   sessionStorage.setItem(TAB, tab);
@@ -32,8 +32,8 @@
     return String(stamp);
   };
 
-  // A cell that was touched is sent as one that may be in the draft, so that it leaves it when it
-  // says again what the quota is.
+  // Mark each touched cell as possibly in the draft, so that it leaves the draft when it is set back
+  // to the current quota.
   const touched = (field) => {
     const box = field.closest(".cell-k");
     if (!box || box.querySelector("input[name=marked]")) return;
@@ -51,17 +51,17 @@
     store(draft);
   };
 
-  // What was typed since the last check: of the rest another tab may have written something newer.
+  // Only edits since the last check: another tab may have written newer values for the rest.
   const fresh = () => Object.keys(stored().cells).map((name) => name.replace(/^q-/, "")).join(" ");
 
-  // What a check brought is on the server, unless it was typed anew meanwhile.
+  // A checked edit is on the server, unless the cell was edited again meanwhile.
   const sent = new WeakMap();
   let isLeaving = false;
   addEventListener("pageshow", () => { isLeaving = false; });
   document.addEventListener("htmx:config:request", (event) => {
     const { ctx } = event.detail;
     if (ctx.sourceElement.closest("form") !== form) return;
-    // A check that was still to come would write into the draft what is being saved.
+    // A pending check would write into the draft what is being saved.
     if (isLeaving) {
       event.preventDefault();
       return;
@@ -83,8 +83,8 @@
     store(draft);
   });
 
-  // What is not sent yet goes over what the server has kept, also where it says again what the quota
-  // is: the draft may have what was typed before.
+  // Unsent edits override what the server has kept, even if they equal the current quota: the draft
+  // may have an earlier edit.
   const restore = () => {
     const draft = stored();
     let restored = 0;
@@ -109,7 +109,7 @@
     }
     store(draft);
     if (restored) document.getElementById("draft-back").hidden = false;
-    // Also what stands against tenants in the draft is told by a check.
+    // A check also reports problems with tenants in the draft.
     if (restored || cells().some(edited) || form.elements.placed) {
       document.getElementById("matrix").dispatchEvent(new Event("change", { bubbles: true }));
     }
@@ -135,8 +135,8 @@
     stampForm(event);
     store(empty());
   });
-  // What the server gave back to be mended it has kept, or says that it has not. What it has applied
-  // is no edit any more.
+  // Edits that the server returned for correction are kept there, or the page says that they are not.
+  // Applied edits are no longer edits.
   if (form.hasAttribute("data-returned")) {
     if (!form.querySelector("[data-not-kept]")) store(empty());
     return;
@@ -145,7 +145,7 @@
   document.addEventListener("DOMContentLoaded", () => setTimeout(restore));
 })();
 
-// Who else is about to change a quota is told in its cell, too.
+// Each cell also shows who else is about to change the quota.
 (() => {
   const list = document.getElementById("editors");
   if (!list) return;

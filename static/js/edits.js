@@ -1,17 +1,17 @@
-// Forms that the server checks as they are edited, and whose edits are saved together.
+// Forms that the server checks during editing, and whose edits are saved together.
 (() => {
-  // A check that was refused changes nothing on the page, so say that it was.
-  // Whose sign-in is over is told how to go on.
+  // A refused check changes nothing on the page, so report it.
+  // After an expired session, say how to continue.
   const refused = (is, status) => {
     const signedOut = document.getElementById("signed-out");
     const isOut = is && status === 401 && signedOut !== null;
     if (signedOut) signedOut.hidden = !isOut;
     document.getElementById("check-refused").hidden = !is || isOut;
   };
-  // Other parts of the page that are asked for say nothing of edits.
+  // Requests of other parts of the page say nothing about edits.
   const isCheck = (source) => Boolean(source?.closest("[data-edits]"));
 
-  // What a server that is busy or away did not check is sent again: nobody has to type for it.
+  // Repeat a check that a busy or absent server did not do, without waiting for more typing.
   const AGAIN_AFTER = 5000;
   let again = null;
   const checkAgain = (source, status) => {
@@ -33,8 +33,8 @@
     clearTimeout(again);
   });
 
-  // What is in the fields belongs to who types. An answer tells what was sent some time ago; it
-  // brings marks and sums, and never a value.
+  // The fields belong to the person who types. An answer is about an earlier state: it brings marks
+  // and sums, and never a value.
   const FIELDS = "input:not([type=hidden]), textarea";
   document.addEventListener("htmx:before:swap", (event) => {
     for (const { fragment } of event.detail.tasks) {
@@ -51,14 +51,14 @@
     }
   });
 
-  // Edits that are not saved are not lost by a careless click.
+  // Do not lose unsaved edits by a careless click.
   let leaving = false;
   addEventListener("pageshow", () => { leaving = false; });
   document.addEventListener("submit", () => { leaving = true; });
   document.addEventListener("click", (event) => {
     if (event.target.closest("[data-discard], [data-keep]")) leaving = true;
   });
-  // Those that a draft on the server has are not at risk.
+  // Edits in a draft on the server are safe.
   addEventListener("beforeunload", (event) => {
     const fields = [...document.querySelectorAll("[data-edits]:not([data-draft]) :is(input, textarea)")];
     const typed = fields.some((f) => f.value !== f.defaultValue || f.checked !== f.defaultChecked);

@@ -1,7 +1,7 @@
-// What a change would do is shown where it is seen at once, and only as long as it is of what the
-// fields say: an answer to what they said before is thrown away.
+// Show the preview of a change where people see it at once, and only while it matches the fields:
+// discard answers to earlier values.
 (() => {
-  // On a page with several dialogs each has a place of its own.
+  // On a page with several dialogs, each has a preview of its own.
   const shown = () => document.querySelector("dialog[open] [data-effects]") ?? document.getElementById("effects");
   const asked = new WeakMap(); // request -> how often the fields had changed
   let changes = 0;
@@ -24,10 +24,10 @@
     card.focus();
   });
   document.addEventListener("input", (event) => {
-    // Why something is changed has no effect on jobs.
+    // The reason of a change has no effect on jobs.
     if (event.target.name !== "reason" && event.target.form?.querySelector("[data-previews]")) forget();
   });
-  // A dialog shows other values when it is opened again.
+  // A dialog may show other values when it is opened again.
   document.addEventListener("close", ({ target }) => {
     const told = target.querySelector?.("#effects, [data-effects]");
     if (!told) return;

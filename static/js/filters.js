@@ -1,10 +1,10 @@
-// Filters apply themselves; without script their button does. Whoever types on while the answer is
-// under way goes on in the page that comes: it has what was typed, and the cursor where it was.
+// Filters apply themselves; without script their button does. A person who keeps typing while the
+// answer is on its way continues in the new page, which has the text and the cursor position.
 (() => {
   const KEPT = "kant-filters";
   const forms = [...document.querySelectorAll("form[data-autosubmit]")];
   const isFilter = (field) => field.name && !field.matches("[type=hidden], button, [type=submit]");
-  const left = new Map(); // form that was sent -> what its fields said
+  const left = new Map(); // form that was sent -> the values of its fields
 
   const valuesOf = (form) => Object.fromEntries(
     [...form.elements].filter(isFilter).map((field) => [field.name, field.value]),
@@ -18,8 +18,8 @@
     if (forms.includes(target)) left.set(target, valuesOf(target));
   });
 
-  // A filter that is empty has no business in the address. Fields stay as they are: somebody may be
-  // typing in them.
+  // Leave empty filters out of the address. Do not change the fields: somebody may be typing in
+  // them.
   document.addEventListener("formdata", ({ target, formData }) => {
     if (!forms.includes(target)) return;
     const given = [...formData].filter(([, value]) => value !== "");
@@ -38,7 +38,7 @@
     left.clear();
   });
 
-  // Filters say what the page shows, not what was chosen when it was left.
+  // Show the filters of this page, not those chosen when it was left.
   addEventListener("pageshow", ({ persisted }) => {
     if (persisted) for (const form of forms) form.reset();
   });
@@ -57,7 +57,7 @@
     if (!field) continue;
     field.value = text;
     if (field.type === "search") continue;
-    // The browser tells of a change only where it was typed.
+    // The browser fires a change event only for typed input.
     field.addEventListener("blur", () => {
       if (field.value !== field.defaultValue) form.requestSubmit();
     }, { once: true });

@@ -1,6 +1,5 @@
-// What would become of a job stands beside its form. While the newest question about it is under
-// way, and where it got no answer, what stands there is of before: that is said, and the question is
-// asked again.
+// The preview of a job is next to its form. While the newest request is open, or after it failed, the
+// preview is outdated: say so, and ask again.
 (() => {
   const AGAIN_AFTER = 5000;
   const preview = document.getElementById("preview");

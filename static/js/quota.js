@@ -1,5 +1,5 @@
-// The matrix under the fingers: Enter and the arrows move down and up, like in a sheet; a cell that
-// somebody else changed meanwhile is given up by a button.
+// Keyboard use of the quota matrix: Enter and the arrows move down and up, like in a spreadsheet. A
+// button discards the edit of a cell that somebody else has changed meanwhile.
 (() => {
   const STEP = { Enter: 1, ArrowDown: 1, ArrowUp: -1 };
 

@@ -1,9 +1,9 @@
-// What every page shares: live updates, menus, dialogs, copying, forms that are sent once.
+// Shared by all pages: live updates, menus, dialogs, copying, forms that are sent only once.
 
 // --- live updates ---
 // An element with data-poll="5" gets a "refresh" event every 5 s; htmx and charts listen for it.
 // Nothing is fetched while the tab is hidden or the reader has paused. While the change feed says
-// that nothing has changed, elements with data-feed are asked for only when their words grow old.
+// that nothing has changed, elements with data-feed are fetched only when their texts grow old.
 (() => {
   const WORDS_LAST = 10000;
   const TRY_FEED_EVERY = 60000;
@@ -11,8 +11,8 @@
   const asked = new WeakMap();
   const opened = Date.now();
   const began = new WeakMap(); // request -> when it was sent
-  const open = new WeakMap(); // part whose answer is not there -> when it was asked for
-  const known = new WeakMap(); // part -> when was asked for what it shows
+  const open = new WeakMap(); // part without its answer yet -> when it was requested
+  const known = new WeakMap(); // part -> when its current content was requested
   const failing = new WeakSet();
   let feed = null;
   let feedTried = 0;
@@ -24,7 +24,7 @@
   const knownOf = (part) => known.get(part) ?? opened;
   const isLate = (part) => Date.now() - (open.get(part) ?? Infinity) >= WORDS_LAST;
 
-  // A page is as old as the oldest of its parts whose last question failed, or has no answer yet.
+  // A page is as old as its oldest part whose last request failed or is still open.
   const show = () => {
     const lost = parts().filter((part) => failing.has(part));
     const late = parts().filter(isLate);
@@ -60,8 +60,8 @@
     }
   };
 
-  // One stream a tab that is looked at: a browser has few connections to a host. It opens again by
-  // itself where it breaks, and not where it was refused.
+  // One stream for each visible tab: a browser allows few connections to a host. The browser reopens
+  // a broken stream by itself, but not a refused one.
   const listen = () => {
     const fed = document.querySelector("[data-feed]");
     if (!fed || document.hidden || paused) {
@@ -77,7 +77,7 @@
       changed = Date.now();
       refreshAll(true);
     });
-    // That is news of a page only if it shows what there was at the last change.
+    // That counts for a page only if it shows the state after the last change.
     feed.addEventListener("same", () => {
       const isCurrent = (part) => !failing.has(part) && !open.has(part) && knownOf(part) >= changed;
       if (parts().every((part) => !("feed" in part.dataset) || isCurrent(part))) lastNews = Date.now();
@@ -124,7 +124,7 @@
     began.set(ctx, Date.now());
     if (partOf(ctx)) asks(partOf(ctx));
   });
-  // It comes after a refused answer too, of which nothing was swapped in.
+  // The event also follows a refused answer, from which nothing was swapped in.
   document.addEventListener("htmx:after:swap", ({ detail: { ctx } }) => {
     if (partOf(ctx) && ctx.response.status < 400) news(partOf(ctx), true, began.get(ctx));
   });
@@ -133,7 +133,7 @@
       if (partOf(ctx)) news(partOf(ctx), false);
     });
   }
-  // A part of a part is asked for by itself as well: what was asked for later stays.
+  // A part inside a part is also requested alone: keep the content that was requested later.
   document.addEventListener("htmx:before:swap", ({ detail: { ctx, tasks } }) => {
     for (const { fragment } of tasks) {
       for (const answered of fragment?.querySelectorAll("[data-poll]") ?? []) {
@@ -182,20 +182,20 @@
     }
   });
 
-  // A menu that the keyboard has left is closed.
+  // Close a menu when the keyboard focus leaves it.
   document.addEventListener("focusout", (event) => {
     const menu = event.target.closest("details.menu[open]");
     if (menu && event.relatedTarget && !menu.contains(event.relatedTarget)) menu.open = false;
   });
 
-  // A dialog names its effect as the live part of the page knows it now.
+  // A dialog states its effect from the current live part of the page.
   const tellEffect = (dialog) => {
     for (const place of dialog.querySelectorAll("[data-text-of]")) {
       place.textContent = document.getElementById(place.dataset.textOf).textContent;
     }
   };
 
-  // One dialog serves all rows of a list: the button that opens it says which of them it is about.
+  // One dialog serves all rows of a list: the button that opens it names the row.
   const pointAt = (dialog, opener) => {
     if (opener.dataset.action) dialog.querySelector("form").action = opener.dataset.action;
     if (opener.dataset.preview) dialog.querySelector("[data-previews]").setAttribute("hx-post", opener.dataset.preview);
@@ -204,13 +204,13 @@
     }
   };
 
-  // Fields show what the live part of the page says is so now, not what was typed the last time.
+  // Fill the fields from the live part of the page, not from what was typed the last time.
   const fillFields = (dialog) => {
     for (const form of dialog.querySelectorAll("form[data-fields-of]")) {
       const now = document.getElementById(form.dataset.fieldsOf);
       for (const field of form.elements) {
         const value = now.getAttribute(`data-${field.name.replace(/^initial-/, "")}`);
-        // What can no longer be changed is not asked for.
+        // Hide fields that can no longer be changed.
         const row = field.closest(".fields > *");
         if (row) row.hidden = field.disabled = value === null;
         if (value === null) continue;
@@ -229,7 +229,7 @@
     pointAt(dialog, opener);
     tellEffect(dialog);
     fillFields(dialog);
-    // A remedy is filled in, to be looked at and sent.
+    // Fill in a remedy, for the reader to check and send.
     const field = opener.dataset.fillIn && dialog.querySelector("form").elements[opener.dataset.fillIn];
     if (field) field.value = opener.dataset.value;
     dialog.showModal();
@@ -240,7 +240,7 @@
     document.querySelectorAll("dialog[open]").forEach(tellEffect);
   });
 
-  // A form in a dialog came back with errors: it is shown as it was typed.
+  // Show a dialog's form that came back with errors, as it was typed.
   for (const dialog of document.querySelectorAll("dialog[data-open]")) {
     tellEffect(dialog);
     dialog.showModal();
@@ -259,7 +259,7 @@
     setTimeout(() => { label.textContent = "Copy"; }, 2000);
   };
 
-  // A demo account on the sign-in page: its name and password go into the form.
+  // Fill in name and password of a demo account on the sign-in page.
   const fill = (button) => {
     const form = document.getElementById(button.dataset.fill);
     form.elements.username.value = button.dataset.username;
@@ -267,14 +267,14 @@
     form.requestSubmit();
   };
 
-  // A form that creates something is sent once, however often its button is pressed.
+  // Send a form that creates something only once, however often its button is pressed.
   document.addEventListener("submit", (event) => {
     if (!event.target.matches("form[data-once]")) return;
     if (event.target.dataset.sent) event.preventDefault();
     event.target.dataset.sent = "yes";
   });
 
-  // The reader may come back to a page as it was left.
+  // The reader may return to a page as it was left.
   addEventListener("pageshow", () => {
     for (const form of document.forms) delete form.dataset.sent;
   });

@@ -1,4 +1,4 @@
-// Light, dark or as the system says. Loaded before the style sheets, so no page flashes.
+// Light, dark or the system's theme. Loaded before the style sheets, so that no page flashes.
 (() => {
   const KEY = "kant-theme";
   const dark = matchMedia("(prefers-color-scheme: dark)");

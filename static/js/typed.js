@@ -1,7 +1,7 @@
-// What was typed into a form is not lost where it did not arrive: the sign-in had ended, the server
-// was busy or broken, or the connection was lost. The form that is left is kept in this tab, without
-// passwords and tokens. The server marks in a cookie which form it has taken (`arrivals.py`); then
-// the entry is dropped. Else its page is filled in again, once.
+// Keep what was typed into a form that did not arrive: the session had expired, the server was busy
+// or broken, or the connection was lost. This tab keeps the form when it is left, without passwords
+// and tokens. The server names in a cookie the form that it has taken (`arrivals.py`), and the entry
+// is dropped. Otherwise the page is filled in again, once.
 (() => {
   const [KEPT, PLACE] = ["kant-typed", "kant-typed-place"];
   const LASTS = 12 * 3600 * 1000;
@@ -15,14 +15,14 @@
   const pathOf = (address) => new URL(address, location.href).pathname;
   const actionOf = (form) => pathOf(form.getAttribute("action") || here);
 
-  // --- pages in place of an answer: that ask to sign in, or say that Kant could not answer ---
+  // --- pages in place of an answer: sign-in pages, and those that say that Kant could not answer ---
   const stop = document.querySelector("[data-signs-in], [data-failed]");
   if (stop) {
     const entry = kept();
     if (!entry) return;
     keep({ ...entry, why: entry.why ?? (stop.matches("[data-signs-in]") ? "signed out" : "failed") });
     if (!entry.sent) return;
-    // Not to an address that only takes a form.
+    // Not to an address that only accepts forms.
     for (const link of stop.querySelectorAll("[data-way-back]")) {
       if (link.matches("input")) link.value = entry.place;
       else if (link.dataset.wayBack) link.href = `${link.dataset.wayBack}?next=${encodeURIComponent(entry.place)}`;
@@ -34,7 +34,7 @@
   if (!user) return;
   if (method === "GET") sessionStorage.setItem(PLACE, here);
 
-  // --- what is kept ---
+  // --- keeping ---
   const isShown = (field) => field.name && !field.matches("[type=hidden], button, [type=submit]");
   const isKept = (field) => !field.matches(`[type=password], [type=file], [name=csrfmiddlewaretoken], [name=${NUMBER}]`)
     && !SECRET.test(field.name);
@@ -43,7 +43,7 @@
     : field.matches("select")
       ? [...field.options].some((one) => one.selected !== one.defaultSelected) && field.selectedIndex > 0
       : field.value !== field.defaultValue);
-  // Drafts of quotas have a keeper of their own; who signs out means it.
+  // drafts.js keeps quota drafts; a person who signs out wants nothing kept.
   const isDraft = (form) => form.matches("[data-draft]");
   const isOurs = (form) => form.method === "post" && !isDraft(form) && !form.matches("[data-signs-out]");
 
@@ -57,8 +57,8 @@
     });
   };
 
-  // By which number the server says that it has taken a form. Crypto's own ids are there in secure
-  // contexts alone.
+  // The number by which the server confirms a form. crypto.randomUUID exists in secure contexts
+  // only.
   const numbered = (form) => {
     const number = [...crypto.getRandomValues(new Uint8Array(16))]
       .map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -85,7 +85,7 @@
     if (form) remember(form, false);
   });
 
-  // --- what comes back ---
+  // --- restoring ---
   const tell = (text) => {
     const notice = document.getElementById("typed-notice").content.firstElementChild.cloneNode(true);
     notice.querySelector("div").textContent = text;
@@ -105,7 +105,7 @@
   };
   const toldOf = ({ why, sent }) => TOLD[why === "signed out" ? why : sent ? "sent" : "typed"];
 
-  // The page is drawn by the server. The entry stays until that has arrived, too.
+  // The server renders the page. Keep the entry until that page has arrived, too.
   const redraw = (entry) => {
     const form = document.createElement("form");
     Object.assign(form, { method: "post", action: entry.again, hidden: true });
@@ -146,7 +146,7 @@
     }
     const form = [...document.forms].find((one) => isOurs(one) && actionOf(one) === entry.action
       && entry.fields.every(([name]) => one.elements[name]));
-    if (!form && here !== entry.place) return;  // perhaps on a page that is yet to come
+    if (!form && here !== entry.place) return;  // perhaps on a later page
     drop();
     const shown = form ? fill(form, entry.fields) : 0;
     if (shown > 0 && form.closest("dialog:not([open])")) form.closest("dialog").showModal();
@@ -161,8 +161,8 @@
     return arrived;
   };
 
-  // A page that comes back from the history as it was left. One that is loaded has not left yet: it
-  // may be about to be drawn again.
+  // A page that the browser's history restores as it was left. A page that has just loaded is not
+  // such a page: it may be about to be rendered again.
   addEventListener("pageshow", ({ persisted }) => {
     if (!persisted) return;
     left = false;
@@ -177,7 +177,7 @@
   if (hasArrived(entry)) {
     drop();
     if (entry.told) tell(entry.told);
-    // For the keeper of the draft.
+    // For drafts.js.
     document.body.dataset.arrived = entry.action;
   } else if (entry.draft || entry.user !== user || Date.now() - entry.at > LASTS) drop();
   else if (entry.sent || entry.why) bring(entry);
