@@ -19,7 +19,7 @@ nodeSelector: {{ toJson . }}
 tolerations: {{ toJson . }}
 {{- end }}
 {{- if has .component (list "web" "scheduler") }}
-# Of several pods a node, and a zone, has as few as it may.
+# Spread the pods over nodes and zones as evenly as possible.
 topologySpreadConstraints:
   {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
   - topologyKey: {{ . }}
