@@ -1,8 +1,8 @@
-"""Whether a package that is installed here has a known weakness.
+"""Check whether a package that is installed here has a known vulnerability.
 
-Advisories are asked for with pip-audit where the package index serves them. Where it does not, or
-nothing is reached, that is said, and what is known of these packages stands in ADVISORIES alone: it
-is compared in any case. Ends with 1 for a finding that is not in REASONED.
+pip-audit reads advisories from the package index. If the index has none or cannot be reached, the
+output says so. The list ADVISORIES is checked in any case. Exits with 1 for a finding that is not in
+REASONED.
 """
 
 import json
@@ -15,11 +15,11 @@ from typing import Any
 
 from packaging.version import Version
 
-# When somebody looked through the list last; without the index, so it holds public advisories up to
-# the end of 2025 only.
+# When the list was last reviewed. Without the index: it holds public advisories up to the end of
+# 2025 only.
 LOOKED_THROUGH = date(2026, 11, 25)
 OLD_AFTER_DAYS = 180
-# Package: (first version without it, the advisory).
+# Package: (first fixed version, advisory).
 ADVISORIES: dict[str, tuple[tuple[str, str], ...]] = {
     "aiohttp": (("3.12.14", "CVE-2025-53643"), ("3.10.11", "CVE-2024-52304")),
     "authlib": (("1.6.5", "CVE-2025-61920"), ("1.6.4", "CVE-2025-59420")),
@@ -43,12 +43,12 @@ REASONED: dict[str, str] = {}
 
 
 def installed() -> dict[str, str]:
-    """Version by the name of the package, in lower case."""
+    """Return {package name in lower case: version}."""
     return {each.metadata["Name"].lower(): each.version for each in distributions()}
 
 
 def known(versions: Mapping[str, str]) -> list[str]:
-    """What ADVISORIES say of these versions."""
+    """Return what ADVISORIES say about these versions."""
     return [
         f"{name} {version}: {advisory}, mended in {mended}"
         for name, version in sorted(versions.items())
@@ -58,7 +58,7 @@ def known(versions: Mapping[str, str]) -> list[str]:
 
 
 def reported(document: Mapping[str, Any]) -> tuple[list[str], int]:
-    """(findings, how many packages were looked at) of what pip-audit says in JSON."""
+    """Return (findings, number of packages checked) from the JSON output of pip-audit."""
     looked = [each for each in document["dependencies"] if "vulns" in each]
     found = [
         f"{each['name']} {each['version']}: {one['id']}, mended in "
@@ -71,7 +71,7 @@ def reported(document: Mapping[str, Any]) -> tuple[list[str], int]:
 
 
 def asked() -> list[str]:
-    """What the package index says; nothing where it is not reached, or has no advisories."""
+    """Ask the package index; return nothing if it cannot be reached or has no advisories."""
     command = [sys.executable, "-m", "pip_audit", "--local", "--format", "json"]
     command += ["--progress-spinner", "off", "--timeout", "10"]
     try:

@@ -231,7 +231,7 @@ def of_index(number):
     ids=["constraint", "all", "alternatives"],
 )  # fmt: skip
 def test_victims_are_those_whose_devices_the_claims_need(world, request_of, gpus_of, left):
-    """Two GPUs are free, but not at one socket: two jobs have to go at one of them, or all."""
+    """Two GPUs are free, but on different sockets: two jobs at one socket have to go, or all."""
     world.set_policy(preemption=["priority"], min_runtime_s=0.0)
     node_by_driver(world, count=0)
     publish(world, "driver-1", devices=[*gpus(2, numa=0), *gpus(2, first=2, numa=1)])

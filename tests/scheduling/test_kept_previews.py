@@ -20,7 +20,7 @@ AUDIT = "/api/v1/audit"
 
 
 def draft(org, who="ops", **guaranteed):
-    """Set these quotas by a draft, at once."""
+    """Set these quotas at once by a draft."""
     client = org.client(who)
     cells = [
         {"tenant": name, "gpu_type": "H100", "guaranteed": gpus}

@@ -56,8 +56,8 @@ class Door:
         return submit.submit_together(submissions)
 
     def meanwhile(self, *posts, then=lambda: None):
-        """The answers to these, which come in this order while the first is being submitted, before
-        `then` is done."""
+        """Return the answers to these submissions. They arrive in this order while the first one is
+        in progress, before `then` is done."""
 
         def run(post):
             try:

@@ -371,7 +371,7 @@ def test_a_draft_sets_mode_and_limits_too(root, org):
     assert apply(root, "root", body["version"]).status_code == 200
     quota.refresh_from_db()
     assert (quota.guaranteed_milli, quota.borrow_limit_milli) == (9000, 4000)
-    # One that becomes isolated loses its limits, and goes back to them.
+    # A quota that becomes isolated loses its limits, and gets them back later.
     body = write(root, "root", cell("vision", 9, mode="isolated")).json()
     until = (timezone.now() + timedelta(hours=1)).isoformat()
     order = apply(root, "root", body["version"], ends_at=until).json()["order"]
