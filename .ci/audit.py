@@ -1,8 +1,8 @@
 """Check whether a package that is installed here has a known vulnerability.
 
 pip-audit reads advisories from the package index. If the index has none or cannot be reached, the
-output says so. The list ADVISORIES is checked in any case. Exits with 1 for a finding that is not in
-REASONED.
+output says so. The list ADVISORIES is checked in any case. Exits with 1 for a finding that is not
+in REASONED.
 """
 
 import json

@@ -139,9 +139,9 @@ def test_the_api_never_fails_and_answers_as_described(case, ground, db, caplog):
             response = case.call(headers={"Authorization": token})
         case.validate_response(response, checks=CHECKS)
         assert response.status_code != 401, role
-        # This way at least one of them can reach the object of each operation.
+        # The operator may do everything, so each operation gets past the check of rights once.
         assert role != "operator" or response.status_code != 403
-        # Except in what they quote of the request, whose path may be any text.
+        # Look at the message without its arguments: these quote the path, which may be any text.
         assert [r.msg for r in caplog.records if "failed" in str(r.msg)] == []
 
 
