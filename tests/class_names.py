@@ -1,7 +1,7 @@
 """`python -m tests.class_names`: list class names that occur in several files of the product.
 
 A reader who looks for a class should find exactly one. The list leaves out names that others chose:
-Django's, and those of the Kubernetes API, which the API server and the embedded cluster each define
+Django's, and those of the Kubernetes API, which the door and the embedded cluster each define
 for themselves so that one checks the other.
 """
 

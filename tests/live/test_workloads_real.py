@@ -355,7 +355,7 @@ def test_a_native_pod_group(real):
     pods = [(name, group) for name in "ab"]
     comes_together(real, "PodGroup/g", pods, "1 of 2 pods of gang PodGroup/g has come.")
     real.drive(lambda: condition(real, "g") == ("True", "Scheduled", "Pods: 2, on nodes: 1"))
-    # A further pod group, larger than what exists now, shows the same message as its pods.
+    # Another group, larger than what is free now, shows the same message as its pods.
     real.own("PodGroup", "big", {**spec, "schedulingPolicy": {"gang": {"minCount": 4}}}, version)
     for n in range(3):
         real.pod(f"big-{n}", gpus=8, schedulingGroup={"podGroupName": "big"})
@@ -535,7 +535,7 @@ def test_a_gang_whose_pod_fails_costs_its_job_one_retry(real):
     first = [name for name in real.pods() if name.startswith("fit-")]
     ends(real, first[0])
     path = f"/apis/batch/v1/namespaces/{real.ns}/jobs/fit"
-    # The other pods stop being active once the controller has counted their deletion or skipped it.
+    # When no pod is active any more, the controller has decided which deletions count as failures.
     real.drive(lambda: real.call("GET", path)["status"].get("active", 0) == 0)
     ends(real, *first)
     status = real.call("GET", path)["status"]

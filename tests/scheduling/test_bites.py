@@ -21,7 +21,7 @@ def clock(monkeypatch):
 
 
 def passes(clock, news_a_second, seconds, takes_s=0.02):
-    """Return how many news each pass of this length took in, and how long the last one rested."""
+    """Run passes for this many seconds; return how many news each took in, and the last rest."""
     found, taken, until, rest = Bites(), [], clock.now + seconds, 0.0
     came_at = clock.now
     while clock.now < until:

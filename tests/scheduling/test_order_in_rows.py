@@ -210,7 +210,7 @@ def walked(state):
 
 
 def asked(org, state, jobs, now):
-    """Run a cycle with these rows; write what it started and which tenants it delays."""
+    """Run a cycle with these rows; write where jobs stand, which started, and why others wait."""
     live = [load.live_job(job, job.tenant.name, list(job.pod_sets.all())) for job in jobs]
     said = [d.JobSubmitted(each.request, 0.0, each.held) for each in live]
     said += load.histories(org.cluster.pk, "", live, state.policy)

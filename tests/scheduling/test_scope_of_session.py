@@ -255,9 +255,8 @@ def facts_of(live, where, plain, **more):
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "own"])
 @pytest.mark.parametrize("end", ["Succeeded", "Failed", "gone"])
 def test_what_took_the_place_of_a_pod_counts_until_it_ends(plain, end):
-    """A plain pod that somebody else bound elsewhere, or a foreign pod with the name of one of
-    Kant's pods. It ends while the job that lost it is still leaving and the job's other pod
-    exists."""
+    """This is a plain pod that somebody else bound elsewhere, or a foreign pod with the name of one
+    of Kant's pods. It ends while the job that lost it is still leaving and its other pod exists."""
     life, (first, _) = gang_of_two(plain=plain)
     theirs = facts_of(first, "n7", plain)
     theirs = theirs if plain else replace(theirs, uid="another")
