@@ -228,6 +228,19 @@ class PodsRunning:
 
 
 @dataclass(frozen=True, slots=True)
+class PodHoldsMore:
+    """What a placed pod holds of extended resources beside what it requests; {} = nothing more.
+
+    A device that a pod claims may be of kinds that others claim by another name.
+    """
+
+    job_id: str
+    pod_set: int
+    ordinal: int
+    extended: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class PodEnded:
     """One pod of a started job is gone, and its place is free; the job itself goes on.
 
@@ -334,6 +347,7 @@ Delta = (
     | MovesBefore
     | QueueDebts
     | PodsRunning
+    | PodHoldsMore
     | PodEnded
     | PodRequeued
     | JobEnded

@@ -1,7 +1,7 @@
 """Statement: a transaction on ClusterState that can be rolled back exactly."""
 
 from scheduling.engine.cluster.cluster import ClusterState, Infeasible
-from scheduling.engine.cluster.columns import PodKey
+from scheduling.engine.cluster.columns import Booking, PodKey
 from scheduling.engine.types import JobRequest, PodPlacement, PodSetSpec
 
 # How many infeasible shapes to remember; at this number the memory is cleared.
@@ -47,9 +47,14 @@ class Statement:
 
     def allocate(self, job: JobRequest, p: PodPlacement) -> None:
         """Book a place for one pod of the job, taking its resources."""
+        self.put_back(job.id, Booking(p, job.pod_sets[p.pod_set]))
+
+    def put_back(self, job_id: str, booking: Booking) -> None:
+        """Book a place for one pod again, with all that it held there."""
+        p, pod_set = booking
         before = self.state.version, self.state.gains
-        self.state.book(job, p)
-        self._allocated(job.id, p, job.pod_sets[p.pod_set], *before)
+        self.state.restore(job_id, p, pod_set)
+        self._allocated(job_id, p, pod_set, *before)
 
     def adopt(self, job: JobRequest, p: PodPlacement) -> None:
         """Book a place whose resources the search for it has already taken."""

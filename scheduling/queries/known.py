@@ -247,6 +247,8 @@ def _others_on(row: NodeRecord) -> Iterator[Delta]:
         of = {"extended": extended, "rules": next(rules, None)}
         yield OtherPodChanged(f"{row.name} {at}", row.name, **held, **of)
         held, extended = {}, {}
+    if beyond := row.facts.get("held_beyond"):
+        yield OtherPodChanged(f"{row.name} beyond", row.name, extended=beyond["value"])
     keepers = _keepers(row, "other_keepers")
     if apart := tuple(Apart(name_of_group(rule), rule.topology_key) for rule in keepers):
         yield OtherPodChanged(f"{row.name} keeps", row.name, rules=PodRules(apart=apart))

@@ -172,6 +172,11 @@ CURES = {
         replace(ONE, gpus=3),
         [FOREIGN],
     ),
+    "a pod of Kant holds less than before": (
+        [*node_is(extended={"fpga": 1}), SERVES, d.PodHoldsMore("web", 0, 0, {"fpga": 1})],
+        replace(ONE, gpus=1, extended={"fpga": 1}),
+        [d.PodHoldsMore("web", 0, 0)],
+    ),
     "a job ends": ([*node_is(), RUNS], ONE, [d.JobEnded("busy")]),
     "a job fails": ([*node_is(), RUNS], ONE, [d.JobEnded("busy", False)]),
     "a job is requeued": ([*node_is(), RUNS], ONE, [d.JobRequeued("busy", 99.0)]),

@@ -84,8 +84,19 @@ def least_loss(running, sets):
     return best
 
 
+def as_told(job, places, at, *, beyond):
+    """Return the facts of a running job. `beyond`: it asked for no FPGAs, and holds them."""
+    if not beyond:
+        return [d.JobRestored(job, tuple(places), at)]
+    (s,) = job.pod_sets
+    asked = replace(job, pod_sets=(replace(s, extended={}),))
+    more = [d.PodHoldsMore(job.id, p.pod_set, p.ordinal, s.extended) for p in places]
+    return [d.JobRestored(asked, tuple(places), at), *more]
+
+
+@pytest.mark.parametrize("beyond", [False, True])
 @pytest.mark.parametrize("seed", seeds(400, usual=60))
-def test_the_least_that_makes_room_goes_and_it_does_make_room(seed):
+def test_the_least_that_makes_room_goes_and_it_does_make_room(seed, beyond):
     rng = random.Random(seed)
     running = list(running_jobs(rng))
     sets = [
@@ -99,7 +110,7 @@ def test_the_least_that_makes_room_goes_and_it_does_make_room(seed):
         for n in range(NODES)
     ]
     facts.append(d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 10**9),)))
-    facts += [d.JobRestored(job, tuple(places), at) for job, places, at in running]
+    facts += [fact for job in running for fact in as_told(*job, beyond=beyond)]
     asked = tuple(
         PodSetSpec(f"s{n}", count, gpus, ("H100",), extended={"fpga": fpgas}, nics=nics)
         for n, (count, gpus, fpgas, nics) in enumerate(sets)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.engine import deltas as d
+from scheduling.engine.cluster.columns import Booking
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.empty import pods_when_empty
@@ -260,11 +261,11 @@ def test_places_are_kept_only_for_who_still_fits():
     (place,) = put(state, "third", third.pod_sets[0])
     assert put(state, "two", share(8_192, count=2))
     state.release_job("third")
-    assert can_return(state, third, [place])
+    assert can_return(state, [Booking(place, third.pod_sets[0])])
     more = replace(third, pod_sets=(share(8_193),))
-    assert not can_return(state, more, [place])
+    assert not can_return(state, [Booking(place, more.pod_sets[0])])
     assert put(state, "little", share(25))
-    assert not can_return(state, third, [place])
+    assert not can_return(state, [Booking(place, third.pod_sets[0])])
 
 
 @pytest.mark.parametrize("strategy", ["binpack", "e-binpack", "spread", "e-spread"])

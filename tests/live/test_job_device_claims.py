@@ -265,3 +265,31 @@ def test_a_gang_frees_the_devices_of_all_its_pods(world):
     world.drive_to(high, S.RUNNING)
     assert not JobEvent.objects.filter(reason="ClaimNotAllocated").exists()
     assert not any(world.state(job) is S.RUNNING for job in low)
+
+
+def test_devices_that_a_pod_holds_under_another_name_go_with_it(world):
+    """A device that a job claims by its index is also one of those that others claim by class.
+
+    Their jobs preempt it though they ran before, so that the scheduler counts both kinds.
+    """
+    world.set_policy(preemption=["priority"], min_runtime_s=0.0)
+    node_by_driver(world, count=0)
+    publish(world, "driver-1", devices=[*gpus(2, numa=0), *gpus(2, first=2, numa=1)])
+    of_class(world)
+    single = world.submit("single", gpus=1, device_claims=of_index(3))
+    world.drive_to(single, S.RUNNING)
+    world.cancel(single)
+    world.drive_to(single, S.CANCELLED)
+    template(world, "near", request(2), constraints=[{"matchAttribute": f"{GPU}/numa"}])
+    claim = {"near": {"template": "near"}}
+    first = world.submit("first", pods=2, gpus=2, device_claims=claim)
+    world.drive_to(first, S.RUNNING)
+    world.cancel(first)
+    world.drive_to(first, S.CANCELLED)
+    low = [world.submit(f"low-{n}", gpus=1, device_claims=of_index(n)) for n in (0, 2)]
+    for job in low:
+        world.drive_to(job, S.RUNNING)
+    high = world.submit("high", pods=2, gpus=2, device_claims=claim, priority=5)
+    world.drive_to(high, S.RUNNING)
+    assert not JobEvent.objects.filter(reason="ClaimNotAllocated").exists()
+    assert not any(world.state(job) is S.RUNNING for job in low)

@@ -85,6 +85,8 @@ class ClusterState(Columns):
         # By slot: how long its pods will stay, until they change.
         self._outlooks: dict[int, NodeOutlook] = {}
         self.company = Company()
+        # What booked pods hold of extended resources beside what they asked for.
+        self.beyond: dict[PodKey, Mapping[str, int]] = {}
         # Infeasible shapes: the version at which they were found, and why (place.py).
         self.infeasible: dict[object, tuple[int, Infeasible]] = {}
 
@@ -285,6 +287,32 @@ class ClusterState(Columns):
                 self._in_company(p.node, spec.rules, -1)
             if rules is not None:
                 self._in_company(p.node, rules, 1)
+
+    def holds(self, key: PodKey, asked: Mapping[str, int], more: Mapping[str, int]) -> None:
+        """Set the extended resources that a booked pod holds to what it `asked` for and `more`.
+
+        Nothing happens if it has no place.
+        """
+        booking, job_id = self.booking(key), key[0]
+        self.beyond = {k: of for k, of in self.beyond.items() if k != key and self.booking(k)}
+        if booking is None:
+            return
+        if more:
+            self.beyond[key] = more
+        extended = {**asked, **{name: asked.get(name, 0) + n for name, n in more.items()}}
+        if booking.pod_set.extended == extended:
+            return
+        if job_id not in self._own_jobs:
+            self._jobs[job_id] = dict(self._jobs[job_id])
+            self._own_jobs.add(job_id)
+        spec = replace(booking.pod_set, extended=extended)
+        self._jobs[job_id][key[1:]] = Booking(booking.placement, spec)
+        if self.followers:
+            self.note(job_id)
+        for changed in self.node_followers:
+            changed.add(booking.placement.node)
+        self._derive_again(booking.placement.node)
+        self._gain(_ANYWHERE)
 
     def note(self, job_id: str) -> None:
         """Tell the followers that what a job holds, or when it began, has changed."""
@@ -508,6 +536,7 @@ REGISTRY = (
     "typical",
     "asked",
     "company",
+    "beyond",
 )
 FACTS = (
     "version",

@@ -94,6 +94,10 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case d.PodsRunning():
             _pods_running(state, delta)
             return
+        case d.PodHoldsMore(job_id, pod_set, ordinal, extended):
+            if job_id in state.jobs:
+                asked = state.jobs[job_id].job.pod_sets[pod_set].extended
+                cluster.holds((job_id, pod_set, ordinal), asked, extended)
         case d.PodEnded():
             _pod_ended(state, delta, out.now)
         case d.PodRequeued():

@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.columns import Booking
 from scheduling.engine.preemption.cost import cost_of
 from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.queue.job import JobRecord
@@ -39,6 +41,14 @@ class EvictionCandidate:
     rank: tuple[bool, int, int, int] = (False, 0, 0, 0)
     weight: int = 0
     order: tuple[int, str, tuple[PodAt, ...]] = (0, "", ())
+
+
+def bookings_of(cluster: ClusterState, unit: EvictionCandidate) -> Iterator[Booking]:
+    """Yield what the unit's pods hold, while they are not evicted."""
+    for pod in unit.pods:
+        booking = cluster.booking((unit.record.job.id, *pod))
+        if booking is not None:
+            yield booking
 
 
 class Victims:

@@ -17,7 +17,7 @@ from scheduling.engine.cluster.constraints import admits
 from scheduling.engine.placement.fit import free_nics
 from scheduling.engine.placement.pod_rules import devices_at, frees
 from scheduling.engine.placement.request import HYPER_NODE
-from scheduling.engine.preemption.candidates import EvictionCandidate
+from scheduling.engine.preemption.candidates import EvictionCandidate, bookings_of
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import MILLI, FreeableDevices, JobRequest, PodSetSpec
@@ -415,11 +415,10 @@ def spots_of(
             found[name] = Spot(name, free, most, pools.groups_of[name], devices=devices)
     for unit in units:
         gives: dict[str, list[int]] = {}
-        specs = unit.record.job.pod_sets
-        for p in unit.places:
+        for p, spec in bookings_of(cluster, unit):
             if p.node not in found:
                 continue
-            spec, node = specs[p.pod_set], cluster.node(p.node)
+            node = cluster.node(p.node)
             assert node is not None
             held = extended_of(node, p, spec)
             more = (

@@ -3,24 +3,23 @@
 from collections.abc import Iterable
 
 from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.cluster.columns import beyond_milli
+from scheduling.engine.cluster.columns import Booking, beyond_milli
 from scheduling.engine.placement.fit import amounts_fit, free_nics
-from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSetSpec
+from scheduling.engine.types import MILLI, PodSetSpec
 
 
-def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlacement]) -> bool:
+def can_return(state: ClusterState, bookings: Iterable[Booking]) -> bool:
     """Return whether all these places are still free beside everything that is booked now."""
     masks: dict[int, int] = {}
     shares: dict[tuple[int, int], int] = {}
     beyond: dict[tuple[int, int], int] = {}
     nics: dict[int, int] = {}
     pods: dict[int, list[PodSetSpec]] = {}
-    for p in places:
+    for p, spec in bookings:
         slot = state.slot_of.get(p.node)
         node = None if slot is None else state.facts[slot]
         if slot is None or node is None:
             return False
-        spec = job.pod_sets[p.pod_set]
         if p.milli == MILLI:
             for device in p.devices:
                 masks[slot] = masks.get(slot, 0) | 1 << device

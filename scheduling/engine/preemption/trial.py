@@ -20,7 +20,7 @@ from scheduling.engine.native import copied_by_fields
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.placement.pod_rules import devices_at, frees
 from scheduling.engine.placement.request import HYPER_NODE
-from scheduling.engine.preemption.candidates import EvictionCandidate
+from scheduling.engine.preemption.candidates import EvictionCandidate, bookings_of
 from scheduling.engine.preemption.emptied_nodes import Emptied
 from scheduling.engine.preemption.exact_solver import least_of, spots_of
 from scheduling.engine.preemption.quota_relief import relieve, trial
@@ -423,6 +423,7 @@ def _try(
     statement = Statement(state.cluster)
     returned: set[EvictionCandidate] = set()
     idle = idle_nodes(state.policy, state.cluster)
+    held = {unit: tuple(bookings_of(state.cluster, unit)) for unit in units}
     with trial(state.book, units) as books:
         for unit in units:
             for pod in unit.pods:
@@ -437,15 +438,15 @@ def _try(
             statement.rollback()
             return None
         for unit in sorted(units, key=lambda u: u.order, reverse=True):
-            if not can_return(state.cluster, unit.record.job, unit.places):
+            if not can_return(state.cluster, held[unit]):
                 continue
             stay = (u for u in units if u is not unit and u not in returned)
             if to_stop and not stops_enough(state, to_stop, _stopped(stay)):
                 continue
             books.give_back(unit)
             mark = statement.checkpoint()
-            for p in unit.places:
-                statement.allocate(unit.record.job, p)
+            for booking in held[unit]:
+                statement.put_back(unit.record.job.id, booking)
             refused = books.refuses(record.job, state.pools, candidate)
             refused = refused or not _have_devices(state.cluster, candidate.job, placed)
             if refused or takes_spares(state.policy, state.cluster, record.job, idle):

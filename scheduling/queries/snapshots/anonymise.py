@@ -106,6 +106,7 @@ KINDS: Mapping[type, Mapping[str, Names]] = {
     d.MovesBefore: {},
     d.QueueDebts: {"owed": RowKinds((TENANT, QUEUE, KEPT))},
     d.PodsRunning: {"job_id": JOB},
+    d.PodHoldsMore: {"job_id": JOB, "extended": MappingKinds(RESOURCE)},
     d.PodEnded: {"job_id": JOB},
     d.PodRequeued: {"job_id": JOB, "avoided_nodes": NODE},
     d.JobEnded: {"job_id": JOB},

@@ -1,6 +1,7 @@
 """Copy node facts and the scheduler's own state to rows, for pages and REST."""
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -135,7 +136,7 @@ def record(
         extended=dict(node.extended),
         labels=dict(node.labels),
         taints=[{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints],
-        facts=_facts(facts) | _others(held.others),
+        facts=_facts(facts) | _others(held.others) | _beyond(held.beyond),
         company=_company(facts, held.others),
         problems=list(node.problems),
         updated_at=now,
@@ -158,6 +159,13 @@ def _others(others: tuple[OtherPod, ...]) -> dict[str, Any]:
     if extended:
         amounts["other_extended"] = dict(extended)
     return {name: {"value": it, "source": "pods of others on it"} for name, it in amounts.items()}
+
+
+def _beyond(extended: Mapping[str, int]) -> dict[str, Any]:
+    """Return what pods of Kant hold beside what they asked for; {} if that is nothing."""
+    if not extended:
+        return {}
+    return {"held_beyond": {"value": dict(extended), "source": "pods of Kant on it"}}
 
 
 def _company(seen: NodeFacts, others: tuple[OtherPod, ...]) -> dict[str, Any]:

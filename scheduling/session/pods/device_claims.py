@@ -11,12 +11,12 @@ claims that a job asks for itself. A pod that Kant makes is then created before 
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from scheduling.engine.cluster.affinity import matches
-from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
+from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved, PodHoldsMore
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.types import MILLI, FreeableDevices, Node, NodeTerm, PodRules, PodSetSpec
 from scheduling.engine.verdict import Reason
@@ -139,6 +139,13 @@ class DevicePart:
         return found
 
 
+class _More(NamedTuple):
+    """What the pod of an attempt holds beyond its request."""
+
+    attempt: int
+    extended: Mapping[str, int]
+
+
 class DeviceClaims:
     """Device claims of the jobs of a scope. `books`: what is known of devices."""
 
@@ -160,6 +167,7 @@ class DeviceClaims:
         self._gone: set[str] = set()  # uids of pods whose claims may still hold devices
         self._unplaceable: list[tuple[str, LivePod, str]] = []  # job, pod and reason
         self._told_held: dict[str, OtherPodChanged] = {}
+        self._told_more: dict[tuple[str, PodKey], _More] = {}
         self._as_of: object = None
 
     # --- observations -----------------------------------------------------------------------------
@@ -723,45 +731,68 @@ class DeviceClaims:
 
     # --- what the engine counts -------------------------------------------------------------------
     def tell_held(self, *, of_others: bool = False) -> None:
-        """Tell the engine which devices are taken although no pod of Kant counts them.
+        """Tell the engine which devices are taken without being requested by name.
 
-        These are devices of others' claims, and what a pod has beyond its request. `of_others`:
-        tell only the former, and only what is new.
+        These are devices of others' claims, and what a pod holds beyond its request, e.g. because
+        its device is of a kind that others claim by another name. `of_others`: tell only the
+        former, and only what is new.
         """
-        left: dict[tuple[str, str], dict[str, int]] = {}
-        booked: dict[tuple[str, str], PodSetSpec] = {}
+        others: dict[tuple[str, str], dict[str, int]] = {}
+        own: dict[tuple[str, PodKey, str], dict[str, int]] = {}
+        attempts: dict[tuple[str, PodKey], int] = {}
+        leaving = self._being_released()
         for claim, node, amounts in self.books.held():
             if self.foreign.mine is not None and node not in self.foreign.mine:
                 continue
             holder = self._holder(claim, node)
-            if of_others and holder is not None:
-                continue
-            name = claim.uid
-            if holder is not None:
-                name, pod_set = holder
-                booked[name, node] = pod_set
-            total = left.setdefault((name, node), {})
+            if (of_others and holder is not None) or (holder is None and claim.uid in leaving):
+                continue  # whoever gets the devices of pods that are gone waits for their release
+            if holder is None:
+                total = others.setdefault((claim.uid, node), {})
+            else:
+                job, pod = holder
+                attempts[job.id, pod.key] = pod.attempt
+                total = own.setdefault((job.id, pod.key, node), {})
             total["gpus"] = total.get("gpus", 0) + amounts.gpus
             for kind, count in amounts.amounts.items():
                 total[kind] = total.get(kind, 0) + count
         told: dict[str, OtherPodChanged] = {}
-        for (name, node), total in left.items():
-            own = booked.get((name, node))
-            gpus = total.pop("gpus") - (own.gpus if own is not None else 0)
-            counts = own.extended if own is not None else {}
-            more = {k: n - counts.get(k, 0) for k, n in total.items() if n > counts.get(k, 0)}
-            if gpus > 0 or more:
+        more: dict[tuple[str, PodKey], _More] = {}
+        for (name, node), total in others.items():
+            gpus = total.pop("gpus")
+            if gpus or total:
                 key = f"devices of {name} on {node}"
-                told[key] = OtherPodChanged(key, node, max(gpus, 0), 0, 0, more)
+                told[key] = OtherPodChanged(key, node, gpus, 0, 0, total)
+        for (job_id, at, node), total in own.items():
+            asked = self.scope.jobs[job_id].request.pod_sets[at[0]]
+            gpus = total.pop("gpus") - asked.gpus
+            if gpus > 0:
+                key = f"devices of {job_id} {at} on {node}"
+                told[key] = OtherPodChanged(key, node, gpus, 0, 0)
+            counts = asked.extended
+            beyond = {k: n - counts.get(k, 0) for k, n in total.items() if n > counts.get(k, 0)}
+            if beyond:
+                more[job_id, at] = _More(attempts[job_id, at], beyond)
         for key in () if of_others else self._told_held.keys() - told.keys():
             self.out.deltas.append(OtherPodRemoved(key))
         for key, change in told.items():
             if self._told_held.get(key) != change:
                 self.out.deltas.append(change)
         self._told_held = {**self._told_held, **told} if of_others else told
+        if not of_others:
+            self._tell_more(more)
 
-    def _holder(self, claim: DeviceClaimFacts, node: str) -> tuple[str, PodSetSpec] | None:
-        """Return the pod of Kant that counts the claim's devices, and its pod set."""
+    def _tell_more(self, more: dict[tuple[str, PodKey], _More]) -> None:
+        """Tell the engine what pods of Kant hold beyond their requests, as far as it is new."""
+        for (job_id, at), beyond in more.items():
+            if self._told_more.get((job_id, at)) != beyond:
+                self.out.deltas.append(PodHoldsMore(job_id, *at, beyond.extended))
+        for job_id, at in self._told_more.keys() - more.keys():
+            self.out.deltas.append(PodHoldsMore(job_id, *at))
+        self._told_more = more
+
+    def _holder(self, claim: DeviceClaimFacts, node: str) -> tuple[LiveJob, LivePod] | None:
+        """Return the pod of Kant that holds the claim's devices on the node, with its job."""
         for uid in sorted(claim.reserved_for):
             if (found := self._holding(*self._pod(uid), node)) is not None:
                 return found
@@ -776,13 +807,13 @@ class DeviceClaims:
 
     def _holding(
         self, job: LiveJob | None, pod: LivePod | None, node: str
-    ) -> tuple[str, PodSetSpec] | None:
-        """Return the pod and its pod set, if it has a place on the node."""
+    ) -> tuple[LiveJob, LivePod] | None:
+        """Return the pod, if it has a place on the node."""
         if job is None or pod is None or pod.state in OVER or pod.place.node != node:
             return None
         if job.state not in HOLDING and job.leaving is None:
             return None
-        return f"{job.namespace}/{pod.name}", job.request.pod_sets[pod.place.pod_set]
+        return job, pod
 
 
 def _pod_of(job: LiveJob, uid: str) -> LivePod | None:
