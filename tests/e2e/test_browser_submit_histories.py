@@ -131,7 +131,9 @@ def test_what_is_typed_stays_and_what_is_said_of_it_is_of_it(form, seed):
 
 @pytest.mark.parametrize(
     ("answer", "shown"),
-    paired([(503, "asks again"), (0, "asks again"), (401, "sign-in has ended")], ["Form", "YAML"]),
+    paired(
+        [(503, "tries again"), (0, "tries again"), (401, "sign-in has ended")], ["Form", "YAML"]
+    ),
 )
 def test_a_question_without_an_answer_is_told_and_asked_again(form, answer, shown):
     status, told = answer

@@ -132,7 +132,7 @@ def test_a_quota_that_is_isolated_has_to_be_one(ops):
     Quota.objects.filter(tenant__name="ads", gpu_type__name="H100").delete()
     number = cell(ops.get("/replays/new/").context["form"], "ads", "H100")
     answer = ops.post("/replays/new/", given(ops, **{f"isolated_{number}": "on"}))
-    assert "how many GPUs" in answer.context["form"].errors[f"quota_{number}"][0]
+    assert "the number of guaranteed GPUs" in answer.context["form"].errors[f"quota_{number}"][0]
 
 
 @pytest.mark.parametrize(

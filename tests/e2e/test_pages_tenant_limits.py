@@ -116,7 +116,7 @@ def test_who_is_no_operator_has_no_such_field(as_user):
 # --- the minimum run time -------------------------------------------------------------------------
 def test_operators_set_the_minimum_run_time_in_minutes_and_all_below_see_it(as_user):
     own = "/tenants/vision/"
-    assert "Minimum run time of its jobs That of the policy" in plain(as_user("erin").get(own))
+    assert "Minimum run time of its jobs As in the policy" in plain(as_user("erin").get(own))
     ops = as_user("operator")
     assert "Empty: that of research" in plain(ops.get(URL))
     assert "Empty: that of the cluster's policy" in plain(ops.get("/tenants/research/limits/"))

@@ -71,7 +71,7 @@ def test_a_value_of_another_shape_is_told_and_keeps_nothing_from_being_shown(
         page = client.get("/jobs/new/", {"like": job.pk}, follow=True)
         assert (answer.status_code, page.status_code) == (200 if column in TOLD else 409, 200)
         if column not in TOLD:
-            told = f"Of job {job.name} in the database {column} cannot be read: "
+            told = f"The row of job {job.name} in the database is wrong: {column} cannot be read: "
             assert answer.json()["detail"].startswith(told)
             assert told in page.content.decode()
         if model is PodSet:

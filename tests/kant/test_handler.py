@@ -126,7 +126,7 @@ def test_who_finds_no_thread_is_told_so_and_probes_are_answered(handler, setting
     assert (status, healthy[0]) == (503, 200)
     assert kind in headers["Content-Type"]
     assert int(headers["Retry-After"]) > 0
-    assert b"Kant is busy: it answers as many requests as it can at once." in body
+    assert b"Kant is busy: it is handling as many requests as it can." in body
     if address.startswith("/api/"):
         assert json.loads(body)["code"] == "busy"
 

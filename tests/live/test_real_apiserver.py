@@ -305,7 +305,7 @@ def test_plain_pods_get_the_gpus_of_the_resource_that_they_ask_for(apiserver, sc
     assert places["nvidia"] not in ("", "a-amd")
     assert places["wrong"] == places["both"] == ""
     assert f"GPUs of {stage.MODEL} are requested by nvidia.com/gpu" in refusals()["wrong"]
-    assert "by one of nvidia.com/gpu and amd.com/gpu" in refusals()["both"]
+    assert "only one of nvidia.com/gpu and amd.com/gpu" in refusals()["both"]
 
 
 def test_a_preempted_plain_pod_is_marked_with_the_rights_of_rbac_yaml(apiserver, scheduler):

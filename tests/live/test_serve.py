@@ -187,7 +187,7 @@ def test_logs_that_are_followed_end_with_it(migrated_folder, how):
     serving.end(how)
     for log in logs:  # an incomplete answer would raise IncompleteRead
         last = log.read().splitlines()[-1]
-        assert last == b"Kant: the server stops; ask again for what comes"
+        assert last == b"Kant: the server is stopping; ask again for the rest"
     assert "Traceback" not in said.read_text()
     assert "graceful shutdown exceeded" not in said.read_text()
 

@@ -137,7 +137,7 @@ def test_a_history_that_cannot_be_read_fails_with_the_remedy(cluster, operator, 
     process.carry_out(services.take_next(), lambda _: None)
     replay.refresh_from_db()
     assert (replay.state, replay.result) == (ReplayState.FAILED, None)
-    assert replay.message.endswith("Choose another.")
+    assert replay.message.endswith("Choose another period.")
 
 
 @pytest.mark.parametrize(

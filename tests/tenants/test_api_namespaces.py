@@ -26,7 +26,7 @@ def set_to(client, tenant, namespace, **more):
         ("-a", "lower-case letters"),
         ("a" * 64, "63"),
         ("", "empty"),
-        (7, "text"),
+        (7, "string"),
         ("kube-system", "begin with kube-"),
         ("kube-team", "begin with kube-"),
         ("default", "everybody who names none"),
