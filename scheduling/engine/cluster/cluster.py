@@ -214,9 +214,8 @@ class ClusterState(Columns):
         if held is None:
             held = self._jobs[job_id] = {}
             self._own_jobs.add(job_id)
-        elif job_id not in self._own_jobs:
-            held = self._jobs[job_id] = dict(held)
-            self._own_jobs.add(job_id)
+        else:
+            held = self._own(job_id)
         held[p.pod_set, p.ordinal] = Booking(p, pod_set)
         if p.milli < MILLI:
             self.mixed = True
@@ -232,14 +231,19 @@ class ClusterState(Columns):
         if self._outlooks:
             self._outlooks.pop(self.slot_of.get(p.node, _ANYWHERE), None)
 
+    def _own(self, job_id: str) -> dict[tuple[int, int], Booking]:
+        """Return the bookings of a job, which may be changed; copies share them until then."""
+        if job_id not in self._own_jobs:
+            self._jobs[job_id] = dict(self._jobs[job_id])
+            self._own_jobs.add(job_id)
+        return self._jobs[job_id]
+
     def release(self, job_id: str, pod_set: int, ordinal: int) -> None:
         """Release the place of a pod; do nothing if it has none."""
         held = self._jobs.get(job_id)
         if held is None or (pod_set, ordinal) not in held:
             return
-        if job_id not in self._own_jobs:
-            held = self._jobs[job_id] = dict(held)
-            self._own_jobs.add(job_id)
+        held = self._own(job_id)
         p, spec = held.pop((pod_set, ordinal))
         if self.followers:
             self.note(job_id)
@@ -278,11 +282,8 @@ class ClusterState(Columns):
             p, spec = booking
             if where[0] >= len(job.pod_sets) or spec.rules == job.pod_sets[where[0]].rules:
                 continue
-            if job.id not in self._own_jobs:
-                self._jobs[job.id] = dict(self._jobs[job.id])
-                self._own_jobs.add(job.id)
             rules = job.pod_sets[where[0]].rules
-            self._jobs[job.id][where] = Booking(p, replace(spec, rules=rules))
+            self._own(job.id)[where] = Booking(p, replace(spec, rules=rules))
             if spec.rules is not None:
                 self._in_company(p.node, spec.rules, -1)
             if rules is not None:
@@ -294,7 +295,7 @@ class ClusterState(Columns):
         Nothing happens if it has no place.
         """
         booking, job_id = self.booking(key), key[0]
-        self.beyond = {k: of for k, of in self.beyond.items() if k != key and self.booking(k)}
+        self.beyond.pop(key, None)
         if booking is None:
             return
         if more:
@@ -302,11 +303,8 @@ class ClusterState(Columns):
         extended = {**asked, **{name: asked.get(name, 0) + n for name, n in more.items()}}
         if booking.pod_set.extended == extended:
             return
-        if job_id not in self._own_jobs:
-            self._jobs[job_id] = dict(self._jobs[job_id])
-            self._own_jobs.add(job_id)
         spec = replace(booking.pod_set, extended=extended)
-        self._jobs[job_id][key[1:]] = Booking(booking.placement, spec)
+        self._own(job_id)[key[1:]] = Booking(booking.placement, spec)
         if self.followers:
             self.note(job_id)
         for changed in self.node_followers:

@@ -95,9 +95,9 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             _pods_running(state, delta)
             return
         case d.PodHoldsMore(job_id, pod_set, ordinal, extended):
-            if job_id in state.jobs:
-                asked = state.jobs[job_id].job.pod_sets[pod_set].extended
-                cluster.holds((job_id, pod_set, ordinal), asked, extended)
+            known = job_id in state.jobs
+            asked = state.jobs[job_id].job.pod_sets[pod_set].extended if known else {}
+            cluster.holds((job_id, pod_set, ordinal), asked, extended)
         case d.PodEnded():
             _pod_ended(state, delta, out.now)
         case d.PodRequeued():

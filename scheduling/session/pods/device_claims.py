@@ -9,6 +9,7 @@ Kant makes a claim where devices back the extended resources that a pod asks for
 claims that a job asks for itself. A pod that Kant makes is then created before its claims.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
@@ -737,9 +738,8 @@ class DeviceClaims:
         its device is of a kind that others claim by another name. `of_others`: tell only the
         former, and only what is new.
         """
-        others: dict[tuple[str, str], dict[str, int]] = {}
-        own: dict[tuple[str, PodKey, str], dict[str, int]] = {}
-        attempts: dict[tuple[str, PodKey], int] = {}
+        others: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        own: dict[tuple[str, PodKey, str], tuple[LiveJob, LivePod, Counter[str]]] = {}
         leaving = self._being_released()
         for claim, node, amounts in self.books.held():
             if self.foreign.mine is not None and node not in self.foreign.mine:
@@ -748,23 +748,20 @@ class DeviceClaims:
             if (of_others and holder is not None) or (holder is None and claim.uid in leaving):
                 continue  # whoever gets the devices of pods that are gone waits for their release
             if holder is None:
-                total = others.setdefault((claim.uid, node), {})
+                total = others[claim.uid, node]
             else:
                 job, pod = holder
-                attempts[job.id, pod.key] = pod.attempt
-                total = own.setdefault((job.id, pod.key, node), {})
-            total["gpus"] = total.get("gpus", 0) + amounts.gpus
-            for kind, count in amounts.amounts.items():
-                total[kind] = total.get(kind, 0) + count
+                *_, total = own.setdefault((job.id, pod.key, node), (job, pod, Counter()))
+            total.update({"gpus": amounts.gpus, **amounts.amounts})
         told: dict[str, OtherPodChanged] = {}
         more: dict[tuple[str, PodKey], _More] = {}
         for (name, node), total in others.items():
             gpus = total.pop("gpus")
             if gpus or total:
                 key = f"devices of {name} on {node}"
-                told[key] = OtherPodChanged(key, node, gpus, 0, 0, total)
-        for (job_id, at, node), total in own.items():
-            asked = self.scope.jobs[job_id].request.pod_sets[at[0]]
+                told[key] = OtherPodChanged(key, node, gpus, 0, 0, dict(total))
+        for (job_id, at, node), (job, pod, total) in own.items():
+            asked = job.request.pod_sets[at[0]]
             gpus = total.pop("gpus") - asked.gpus
             if gpus > 0:
                 key = f"devices of {job_id} {at} on {node}"
@@ -772,7 +769,7 @@ class DeviceClaims:
             counts = asked.extended
             beyond = {k: n - counts.get(k, 0) for k, n in total.items() if n > counts.get(k, 0)}
             if beyond:
-                more[job_id, at] = _More(attempts[job_id, at], beyond)
+                more[job_id, at] = _More(pod.attempt, beyond)
         for key in () if of_others else self._told_held.keys() - told.keys():
             self.out.deltas.append(OtherPodRemoved(key))
         for key, change in told.items():
