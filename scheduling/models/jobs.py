@@ -164,6 +164,11 @@ class Job(models.Model):
         return f"{self.tenant_id}/{self.name}"
 
     @property
+    def notice_s(self) -> int:
+        """Seconds of warning before its pods are deleted; 0 = no warning."""
+        return self.checkpoint_notice_s or 0
+
+    @property
     def chosen(self) -> dict[str, Any] | None:
         """Which cluster was chosen for it, and why; None if the job names one."""
         told: dict[str, Any] | None = self.cluster_choice

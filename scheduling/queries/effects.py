@@ -17,7 +17,7 @@ from scheduling.engine.deltas import Delta, PastUse, PolicyChanged, TenantsChang
 from scheduling.engine.types import Policy, QuotaSpec, TenantSpec
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.queries.explain import policy_in_use
-from scheduling.queries.known import CannotTell, Known, notices_of, scene_at, scopes_of
+from scheduling.queries.known import CannotTell, Known, scene_at, scopes_of
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses, terms_of
 from scheduling.queries.standstill import standstill
 from scheduling.queries.whatif.by_rows import asked_or
@@ -290,11 +290,12 @@ class JobsTold:
     def __init__(self, viewer: User, ids: Sequence[str]) -> None:
         access = access_of(viewer)
         self._told: dict[str, AffectedJob] = {}
-        ids = list(dict.fromkeys(ids))
-        self.notices = notices_of(ids)
-        for some in chunks(ids):
+        self.notices: dict[str, float] = {}  # seconds of warning, of jobs that want one
+        for some in chunks(list(dict.fromkeys(ids))):
             for row in Job.objects.filter(id__in=some).select_related("tenant", "user"):
                 self._told[str(row.pk)] = seen_with(access, row)
+                if row.notice_s:
+                    self.notices[str(row.pk)] = row.notice_s
 
     def one(self, job: str) -> AffectedJob:
         """Return a job; one that was deleted meanwhile comes without details."""

@@ -164,12 +164,14 @@ class JobFacts(NamedTuple):
     """What a scheduler is told at its start of a job that waits or holds places.
 
     `facts` come with those of all jobs, in order of `submitted_at`; `history` comes after all of
-    them, None = nothing was decided before.
+    them, None = nothing was decided before. `notice_s`: seconds of warning before its pods are
+    deleted.
     """
 
     request: JobRequest
     facts: tuple[Delta, ...]
     history: JobHistory | None
+    notice_s: float
 
     @property
     def order(self) -> tuple[float, str]:
@@ -213,7 +215,10 @@ def jobs_of(cluster_id: int, scope: str, ids: Sequence[str], policy: Policy) -> 
         if job.constraints is not None:
             job.request = with_constraints(job.request, job.constraints)
     history = {told.job_id: told for told in load.histories(cluster_id, scope, jobs, policy)}
-    return [JobFacts(job.request, tuple(_facts_of(job)), history.get(job.id)) for job in jobs]
+    return [
+        JobFacts(job.request, tuple(_facts_of(job)), history.get(job.id), job.notice_s)
+        for job in jobs
+    ]
 
 
 def _facts_of(job: LiveJob) -> Iterator[Delta]:

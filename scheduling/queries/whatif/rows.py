@@ -28,7 +28,6 @@ from scheduling.queries.known import (
     jobs_of,
     keepers_on,
     names_of,
-    notices_of,
     tenancy_of,
     told_at_start,
 )
@@ -64,7 +63,6 @@ class KeptRows:
         self.nodes: dict[str, KeptNode] = {}
         self.jobs: dict[str, JobFacts] = {}
         self.names: dict[str, str] = {}  # of the jobs
-        self.notices: dict[str, float] = {}  # of jobs whose pods want a warning, in seconds
         self._news = News(cluster.pk)
         self._settings: tuple[Any, ...] | None = None
         self._node_marks: dict[str, Mark] = {}
@@ -104,6 +102,10 @@ class KeptRows:
         jobs = sorted(self.jobs.values(), key=lambda job: job.order)
         nodes = (self.nodes[name].facts for name in sorted(self.nodes))
         return told_at_start(self.tenancy, nodes, jobs)
+
+    def notices(self) -> dict[str, float]:
+        """Return the seconds of warning before their pods are deleted, of jobs that ask for it."""
+        return {job: told.notice_s for job, told in self.jobs.items() if told.notice_s}
 
     def keepers(self) -> set[KeepsAway]:
         """Return the rules of all existing pods."""
@@ -163,13 +165,10 @@ class KeptRows:
         for job in gone | changed - {one.request.id for one in found}:
             jobs.pop(job, None)
             self.names.pop(job, None)
-        for job in gone | changed:
-            self.notices.pop(job, None)
         for one in found:
             if jobs.get(one.request.id) != one:
                 jobs[one.request.id] = one
         self.names |= names_of([job for job in jobs if job not in self.names])
-        self.notices |= notices_of([one.request.id for one in found])
         self._job_marks = marks
         if jobs != self.jobs:
             self.jobs = jobs

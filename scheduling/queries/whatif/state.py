@@ -102,7 +102,7 @@ class KeptState:
     def ground(self, now: float) -> Ground:
         """Return the ground for runs ahead from `now`, in seconds since the epoch."""
         now = max(now, self.state.cluster.now)
-        scene = scene_of(self.rows.facts(), now, self.rows.names, self.rows.notices)
+        scene = scene_of(self.rows.facts(), now, self.rows.names, self.rows.notices())
         return Ground(scene, self.state) if self.decided is None else ground_of(scene)
 
     def undecided(self, now: float) -> SchedulerState:
