@@ -341,6 +341,10 @@ class Simulation:
             self._places.interrupt(run, self.now)
             self._deltas.append(JobRequeued(job_id, self.now))
             return
+        self._pod_gone(run, pod)
+
+    def _pod_gone(self, run: Run, pod: Pod) -> None:
+        """Handle a preempted pod that is gone while its job goes on; it waits for a place."""
         p = self._end_pod(run, pod)
         self._places.wait_again(run, (pod,), self.now)
         if pod in run.moving:

@@ -200,17 +200,12 @@ class RunAhead(Simulation):
             run.moving.pop(pod, None)
             self._leave_place(run, pod, run.evict(pod, 0.0))
 
-    def _gone(self, payload: tuple[str, int, Pod | None]) -> None:
-        job_id, epoch, pod = payload
-        run = self.jobs.get(job_id)
-        if pod is None or run is None or run.epoch != epoch:
-            super()._gone(payload)
-            return
+    def _pod_gone(self, run: Run, pod: Pod) -> None:
         if run.places is None or pod not in run.places:
             return  # it was told to leave twice: by a preemption, and because it is one too many
         job = run.arrival.job
         if not beyond_count(job, (pod,)):
-            super()._gone(payload)
+            super()._pod_gone(run, pod)
             return
         self._places.give_back(run, pod, self.now)
         self._deltas.append(PodRequeued(job.id, *pod, self.now))
