@@ -1,5 +1,7 @@
 """An elastic gang gives up the pods that it does not need, one by one, and gets them back."""
 
+from itertools import permutations
+
 import pytest
 
 from scheduling.api.job_outputs import ExplanationOutput
@@ -306,7 +308,7 @@ def elastic_gang(*pods, state=S.RUNNING, slice_size=0):
     later)."""
     pod_set = PodSetSpec("set", 6, 1, min_count=2, slice_size=slice_size)
     job = LiveJob(JobRequest("gang", "team", 0.0, (pod_set,)), "gang", (), state, 1, 1)
-    job.admitted_at, job.bound = 100.0, state == S.RUNNING
+    job.admitted_at, job.bound_at = 100.0, 100.0 if state == S.RUNNING else None
     for i, (reached, at, later) in enumerate(pods):
         place = PodPlacement(0, i, f"n{i}", (0,), 1000)
         job.add(LivePod(place, 1, f"gang-{i}", "H100", reached, 1 + i, at, later, uid=f"u{i}"))
@@ -378,8 +380,9 @@ def test_a_gang_is_over_without_what_came_later_and_never_ran():
 def test_a_gang_runs_when_what_it_needs_of_it_does():
     coming = (P.BOUND, 100.0, False)
     life, job = elastic_gang(BEGAN, coming, (P.INTENDED, 150.0, True), state=S.ADMITTED)
+    job.pods[0, 0].bound_at, job.pods[0, 1].bound_at = 120.0, 110.0
     life.follow(job, 160.0)
-    assert (job.state, job.bound) == (S.ADMITTED, True)
+    assert (job.state, job.bound_at) == (S.ADMITTED, 120.0)
     assert list(life.out.writes.bound_jobs) == [job.id]
     assert [held.pod.name for held in life.out.writes.held] == ["gang-0", "gang-1"]
     advance(life.out, job, job.pods[0, 1], P.RUNNING)
@@ -413,3 +416,27 @@ def test_what_a_gang_can_do_without_does_not_count_against_it_while_it_comes_up(
     assert waits == [110.0 + base, 110.0 + 2 * base]
     life.vanished(job, job.pods[0, 1], 120.0)
     assert (job.state, job.failures.number) == (S.PENDING, 2)
+
+
+@pytest.mark.parametrize("least", [2, 4])
+def test_no_pod_of_a_gang_holds_before_the_gang_does_in_any_order_of_replies(least):
+    for replies in permutations(range(4)):
+        check_held(least, replies)
+
+
+def check_held(least, replies):
+    pod_set = PodSetSpec("set", 4, 1, min_count=least)
+    job = LiveJob(JobRequest("gang", "team", 0.0, (pod_set,)), "gang", (), S.ADMITTED, 1, 1)
+    for i in range(4):
+        job.add(LivePod(PodPlacement(0, i, f"n{i}", (0,), 1000), 1, f"gang-{i}", "H100", row=1 + i))
+    life = Lifecycle()
+    life.jobs[job.id] = job
+    for i in replies:
+        life.out.at = 100.0 + i
+        advance(life.out, job, job.pods[0, i], P.BOUND)
+        life.follow(job, 200.0)
+    needed = max(100.0 + i for i in replies[:least])
+    assert life.out.writes.bound_jobs == {job.id: needed}
+    held = {each.pod.key[1]: each.at for each in life.out.writes.held}
+    assert len(life.out.writes.held) == 4
+    assert held == {i: needed if i in replies[:least] else max(needed, 100.0 + i) for i in replies}

@@ -119,6 +119,7 @@ class LivePod:
     """One pod that the job holds now. Times are seconds since the epoch.
 
     - `row`: the key of its Placement, 0 until written; `placed_at`: when that was written.
+    - `bound_at`: when it was bound, 0 = it is not, or nobody knows.
     - `running_at`: when it was first seen running.
     - `later`: it was placed after its job had been admitted.
     - `in_flight`: the gateway has a create or bind whose result is unknown.
@@ -151,6 +152,7 @@ class LivePod:
     cause: Cause | None = None
     notice: Notice | None = None
     saved_at: float = 0.0
+    bound_at: float = 0.0
     running_at: float | None = None
     tracked: bool = False
     going: bool = False
@@ -170,6 +172,7 @@ class LiveJob:
     - `attempt`: the highest of its pods.
     - `replaced`: pods that left alone while the job continues; if placed again, it is with another
       attempt.
+    - `bound_at`: when the last pod that it needs was bound, 0 = nobody knows; None = one is not.
     - `complete`: no pod is missing.
     - `labels`: the labels of its pods besides Kant's own; `protected`: a disruption budget selects
       some of its pods.
@@ -243,7 +246,7 @@ class LiveJob:
     stands_at: float | None = None
     front: bool = False
     leaving: JobEnded | JobRequeued | None = None
-    bound: bool = False
+    bound_at: float | None = None
     complete: bool = True
     namespace: str = ""
     plain: Mapping[PodKey, PodRef] = field(default_factory=_nothing)

@@ -137,7 +137,7 @@ class Lifecycle:
         if not later:
             job.attempt += 1
             job.admitted_at = now
-            job.bound = False
+            job.bound_at = None
             job.noted_at = NOTHING
             job.waits_for = ""
             if not job.plain:
@@ -623,14 +623,14 @@ class Lifecycle:
             return
         gang, up = job.request.gang, job.tally[P.RUNNING] + job.tally[P.SUCCEEDED]
         whole = gang or job.complete
-        if whole and not job.bound and self.requeueing.is_there(job, {P.INTENDED}):
-            job.bound = True
+        if whole and job.bound_at is None and self.requeueing.is_there(job, {P.INTENDED}):
+            there = [pod for pod in job.pods.values() if pod.state != P.INTENDED]
+            # Replies to bindings arrive in any order.
+            at = job.bound_at = max((pod.bound_at for pod in there), default=self.out.at)
             self.plain.groups.placed(job)
-            self.out.writes.bound_jobs[job.id] = self.out.at
+            self.out.writes.bound_jobs[job.id] = at
             if gang:
-                there = (p for p in job.pods.values() if p.state != P.INTENDED)
-                bound = [HeldFrom(pod, self.out.at) for pod in there]
-                self.out.writes.held.extend(bound)
+                self.out.writes.held.extend(HeldFrom(pod, at) for pod in there)
         if whole and self.requeueing.is_done(job):
             self.requeueing.end(job, Kind.SUCCEEDED, "", "", now)
         elif job.state == JobState.ADMITTED and (

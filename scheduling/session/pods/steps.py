@@ -50,9 +50,13 @@ def advance(out: Outbox, job: LiveJob, pod: LivePod, to: P, message: str = "") -
         to = P.RELEASED  # it was told to stop, and did
     if pod.state in OVER or ORDER.index(to) <= ORDER.index(pod.state):
         return
-    alone = not job.request.gang or job.bound
-    if alone and pod.state == P.INTENDED and to != P.RELEASED:
-        out.writes.held.append(HeldFrom(pod, out.at))
+    if pod.state == P.INTENDED and to != P.RELEASED:
+        pod.bound_at = out.at
+        if not job.request.gang:
+            out.writes.held.append(HeldFrom(pod, out.at))
+        elif job.bound_at is not None:
+            # Its reply may be older than those that made the gang whole.
+            out.writes.held.append(HeldFrom(pod, max(out.at, job.bound_at)))
     out.writes.steps.append(PodStep(pod, pod.state, to, message or pod.why, out.at))
     job.tally[pod.state] -= 1
     job.tally[to] += 1
