@@ -1,5 +1,8 @@
 """Device drivers, and the claims for devices that people make."""
 
+from http import HTTPStatus
+from urllib.error import HTTPError
+
 from tests.live.plain_pods import NAMESPACE, make
 
 GROUP = "/apis/resource.k8s.io/v1"
@@ -51,7 +54,23 @@ def conditional(devices):
 def say(world, name, namespace=NAMESPACE, **conditions):
     """Set these conditions on the devices of a claim, as a driver would. The name is that of the
     claim or its pod."""
+    _say(world, claim_of(world, name, namespace), conditions)
+
+
+def say_once(world, name, namespace=NAMESPACE, **conditions):
+    """Do as `say` if the claim has devices now of which nothing was said yet."""
     claim = claim_of(world, name, namespace)
+    status = (claim or {}).get("status") or {}
+    if not status.get("allocation") or status.get("devices"):
+        return
+    try:
+        _say(world, claim, conditions)
+    except HTTPError as error:
+        if error.code != HTTPStatus.CONFLICT:  # its devices were given back meanwhile
+            raise
+
+
+def _say(world, claim, conditions):
     results = claim["status"]["allocation"]["devices"]["results"]
     held = [
         {
@@ -65,7 +84,8 @@ def say(world, name, namespace=NAMESPACE, **conditions):
     ]
     devices = [{k: r[k] for k in ("driver", "pool", "device")} for r in results]
     claim["status"]["devices"] = [{**each, "conditions": held} for each in devices]
-    path = claims(claim["metadata"]["name"], namespace=namespace)
+    of = claim["metadata"]
+    path = claims(of["name"], namespace=of["namespace"])
     world.call("PUT", f"{path}/status", claim)
 
 

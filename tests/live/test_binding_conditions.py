@@ -14,6 +14,7 @@ from tests.live.devices import (
     publish,
     request,
     say,
+    say_once,
     template,
 )
 from tests.live.plain_pods import all_told, condition, job_of, make, node_of, pod_of, state_of
@@ -97,8 +98,7 @@ def test_a_pod_whose_device_is_not_ready_in_time_gives_it_back(world, two):
     uid = pod_of(world)["metadata"]["uid"]
 
     def ready():
-        if given(world, "plain") and not claim_of(world, "plain")["status"].get("devices"):
-            say(world, "plain", Ready=True)
+        say_once(world, "plain", Ready=True)
         return state_of(uid) is S.RUNNING
 
     world.drive(ready)
@@ -121,8 +121,7 @@ def test_a_gang_is_bound_when_all_devices_are_ready_or_gives_all_back(world, two
 
     def ready():
         for name in names:
-            if given(world, name) and not claim_of(world, name)["status"].get("devices"):
-                say(world, name, Ready=True)
+            say_once(world, name, Ready=True)
         return all(node_of(world, name) for name in names)
 
     world.drive(ready)
