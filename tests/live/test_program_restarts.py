@@ -221,7 +221,7 @@ def live(pods, *, gang=False, max_restarts=100, **pod_set):
     life = Lifecycle()
     pod_sets = (PodSetSpec("set", pods, 1, **pod_set),)
     request = JobRequest("job", "team", 0.0, pod_sets, gang=gang)
-    job = LiveJob(request, "job", (), S.RUNNING, 1, 1, max_restarts=max_restarts, bound=True)
+    job = LiveJob(request, "job", (), S.RUNNING, 1, 1, max_restarts=max_restarts, bound_at=0.0)
     life.jobs[job.id] = job
     for ordinal in range(pods):
         add(job, ordinal, placed_at=0.0)
